@@ -1,0 +1,1 @@
+"""Pure rules of Switchgear: standard library only; time is an argument, nothing here does I/O."""
