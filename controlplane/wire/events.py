@@ -1,0 +1,228 @@
+"""Events in: what a gateway says it did, and the receipt it gets for a batch.
+
+Invariant: an event is immutable and known by its id, a UUIDv7 minted when ``occurred_at`` was taken
+(they agree to the millisecond), so that any number of deliveries is one event. Times are aware UTC,
+durations are whole milliseconds, tokens are whole numbers and ``None`` means "not known", never 0.
+Unknown fields are ignored, so an older control plane reads a newer gateway.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+Label = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00]*\Z")]
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\Z")]
+Text = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00]*\Z")]
+Instant = Annotated[datetime, Meta(tz=True)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Millis = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Ordinal = Annotated[int, Meta(ge=1, le=10_000)]
+
+Role = Literal["first", "retry", "fallback", "redelivery"]
+Billing = Literal["billed", "not_billed", "unknown"]
+State = Literal["Closed", "Open", "HalfOpen"]
+Mode = Literal["Auto", "ForceOpen", "ForceClosed", "ObserveOnly"]
+VerdictKind = Literal[
+    "success",
+    "retryable",
+    "permanent",
+    "partial",
+    "client_cancelled",
+    "client_deadline",
+    "local_fault",
+]
+Gate = Literal[
+    "breaker", "override", "budget", "rate", "concurrency", "key", "deadline", "policy", "cost"
+]
+
+
+class Tokens(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Disjoint token counts of one attempt; ``output`` includes ``reasoning_in_output``."""
+
+    input: Count | None = None
+    cached_read: Count | None = None
+    cache_write: Count | None = None
+    output: Count | None = None
+    reasoning_in_output: Count | None = None
+    estimated: bool = False
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What every event has."""
+
+    id: UUID
+    occurred_at: Instant
+
+
+class Attempt(Event, frozen=True, kw_only=True, omit_defaults=True, tag="attempt"):
+    """A connection or a send to a provider was begun at ``occurred_at`` and ended later."""
+
+    request: UUID
+    task: Label | None = None
+    ordinal: Ordinal
+    role: Role
+    rerouted: bool = False
+    provider: Name
+    model: Name
+    served_model: Label | None = None
+    region: Label = ""
+    key: Label = ""
+    tenant: Label = "default"
+    route: Label = ""
+    status: Annotated[int, Meta(ge=0, le=999)] | None = None
+    verdict: VerdictKind
+    reason: Label = ""
+    counts_against_breaker: bool = False
+    retry_after_s: Annotated[float, Meta(ge=0)] | None = None
+    first_byte_ms: Millis | None = None
+    ended_ms: Millis | None = None
+    waited_ms: Millis = 0
+    tokens: Tokens | None = None
+    service_tier: Label = ""
+    billing: Billing
+    served: bool = False
+    generation: Count = 0
+
+
+class Refusal(Event, frozen=True, kw_only=True, omit_defaults=True, tag="refusal"):
+    """A call that was not made, with the gate that stopped it. Never an attempt."""
+
+    request: UUID
+    task: Label | None = None
+    provider: Name
+    model: Name
+    region: Label = ""
+    key: Label = ""
+    tenant: Label = "default"
+    route: Label = ""
+    gate: Gate
+    detail: Text = ""
+    would_have: bool = False
+    generation: Count = 0
+
+
+class Outcome(Event, frozen=True, kw_only=True, omit_defaults=True, tag="outcome"):
+    """How a request ended (``explicit`` false), or what a caller said of a task (true)."""
+
+    request: UUID | None = None
+    task: Label | None = None
+    tenant: Label = "default"
+    route: Label = ""
+    success: bool
+    explicit: bool = False
+    reason: Label = ""
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    latency_ms: Millis | None = None
+    waited_ms: Millis = 0
+
+
+class Counters(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The breaker's window at the moment of a transition."""
+
+    calls: Count = 0
+    failures: Count = 0
+    slow: Count = 0
+    consecutive: Count = 0
+
+
+class Transition(Event, frozen=True, kw_only=True, omit_defaults=True, tag="transition"):
+    """One breaker of one instance changed; ``number`` rises by 1 per instance and circuit."""
+
+    provider: Name
+    model: Name
+    region: Label = ""
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+    from_state: State = msgspec.field(name="from")
+    to_state: State = msgspec.field(name="to")
+    cause: Name
+    counters: Counters = Counters()
+    next_probe_at: Instant | None = None
+    mode: Mode = "Auto"
+    generation: Count = 0
+
+
+class Budget(Event, frozen=True, kw_only=True, omit_defaults=True, tag="budget"):
+    """A retry budget's bucket as it stood. ``scope`` is ``level/subject``."""
+
+    scope: Name
+    balance: int
+    earned: Count = 0
+    spent: Count = 0
+    refused: Count = 0
+    window_s: Annotated[float, Meta(gt=0)]
+
+
+AnyEvent = Attempt | Refusal | Outcome | Transition | Budget
+
+
+class BatchHead(Struct, frozen=True, kw_only=True):
+    """A batch without its events, for reading a batch whose events are not all understood."""
+
+    instance: UUID
+    slot: Name
+    seq: Annotated[int, Meta(ge=1, le=2**53)]
+    epoch: Label = ""
+    generation: Count = 0
+    sent_at: Instant
+    events: Annotated[list[msgspec.Raw], Meta(max_length=5000)]
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """Events of one instance. Content and ``seq`` are fixed on disk before the first send."""
+
+    instance: UUID
+    slot: Name
+    seq: Annotated[int, Meta(ge=1, le=2**53)]
+    epoch: Label = ""
+    generation: Count = 0
+    sent_at: Instant
+    events: Annotated[list[AnyEvent], Meta(max_length=5000)]
+
+
+class Unread(Struct, frozen=True, kw_only=True):
+    """One event that was kept as a dead letter, and why."""
+
+    index: int
+    reason: str
+
+
+class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The control plane's word, given only after commit, that the batch is stored.
+
+    ``contiguous`` is the highest seq up to which nothing of this instance is missing.
+    """
+
+    seq: int
+    epoch: str
+    contiguous: int
+    generation: int
+    server_time: Instant
+    stored: int = 0
+    duplicates: int = 0
+    unread: list[Unread] = []
+
+
+def id_matches(event_id: UUID, occurred_at: datetime) -> bool:
+    """True when the id is a UUIDv7 of the event's own millisecond."""
+    return event_id.version == 7 and event_id.int >> 80 == unix_millis(occurred_at)
+
+
+def unix_millis(at: datetime) -> int:
+    """Whole milliseconds since 1970 of an aware time, rounded down, without float error."""
+    return (at - _UNIX_EPOCH) // _MILLISECOND
+
+
+def mint_id(occurred_at: datetime, random_74: int) -> UUID:
+    """A UUIDv7 (RFC 9562) of ``occurred_at``; 74 random bits are the caller's."""
+    rand_a, rand_b = (random_74 >> 62) & 0xFFF, random_74 & ((1 << 62) - 1)
+    value = (unix_millis(occurred_at) << 80) | (0x7 << 76) | (rand_a << 64) | (0b10 << 62) | rand_b
+    return UUID(int=value)
