@@ -1,0 +1,21 @@
+"""Control-plane cases: each ``kind`` is answered by the part of the product that it is about.
+
+Invariant: a kind without an entry in ``KINDS`` fails and says so; nothing is answered from the
+case's own ``expected``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+# kind -> function of the case and pytest's request; grows with the parts that answer it.
+KINDS: dict[str, Callable[[dict[str, Any], Any], dict[str, Any]]] = {}
+
+
+def run(case: dict[str, Any], request: Any) -> dict[str, Any]:
+    """Results for one case. Raises ``LookupError`` for a kind that nothing answers yet."""
+    answer = KINDS.get(case["kind"])
+    if answer is None:
+        raise LookupError(f"no part answers cases of kind {case['kind']!r}: add it to KINDS")
+    return answer(case, request)
