@@ -26,7 +26,7 @@ class Match(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Breaker(Struct, frozen=True, kw_only=True):
-    """Thresholds of DESIGN 4.2. ``None`` switches that part off. Times in seconds."""
+    """Thresholds of design 4.2. ``None`` switches that part off. Times in seconds."""
 
     consecutive_failures: int | None = 5
     failure_ratio: float | None = 0.5
@@ -46,7 +46,7 @@ class Breaker(Struct, frozen=True, kw_only=True):
 
 
 class Bucket(Struct, frozen=True, kw_only=True):
-    """Numbers of DESIGN 4.3. Rates are per gateway and second; ``ratio`` is in thousandths."""
+    """Numbers of design 4.3. Rates are per gateway and second; ``ratio`` is in thousandths."""
 
     ratio_per_mille: int = 100
     min_per_second: float = 0.1
@@ -126,7 +126,7 @@ class PriceItem(Struct, frozen=True, kw_only=True):
 class Spec(Struct, frozen=True, kw_only=True):
     """Everything that one gateway is told.
 
-    Each list stands in order of precedence (DESIGN 4.5): the first item that matches, and for an
+    Each list stands in order of precedence (design 4.5): the first item that matches, and for an
     override is in force, wins; the others that match are superseded.
     """
 

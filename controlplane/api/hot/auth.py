@@ -1,0 +1,69 @@
+"""Who is calling a hot path: a gateway, by its bearer token.
+
+Invariant: only the SHA-256 of a token is looked up or kept; a token in a URL is refused. A token's
+answer is cached for 5 s (the longest that a revoked one still works).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+
+from controlplane.api.hot.http import Scope, header
+from controlplane.errors import Forbidden, Problem, Unauthenticated
+from controlplane.models.pool import pool
+
+CACHE_SECONDS = 5.0
+_CACHE_LIMIT = 10_000
+_FIND = """
+SELECT g.id, g.name FROM gateway_token t JOIN gateway g ON g.id = t.gateway_id
+WHERE t.sha256 = %s AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The gateway that a token belongs to."""
+
+    gateway_id: int
+    gateway: str
+
+    def must_be(self, name: str) -> None:
+        """``Forbidden`` unless the path names the caller itself."""
+        if name != self.gateway:
+            raise Forbidden(f"This token is of gateway {self.gateway}, not of {name}.")
+
+
+_cache: dict[bytes, tuple[float, Caller | None]] = {}
+
+
+async def authenticate(scope: Scope) -> Caller:
+    """The calling gateway; ``Unauthenticated`` or 400 (token in the URL) otherwise."""
+    query = scope.get("query_string", b"").lower()
+    if b"token=" in query or b"api_key=" in query or b"authorization=" in query:
+        raise Problem(
+            "A credential in a URL ends up in logs: send it as a header, and rotate this one.",
+            code="token_in_url",
+        )
+    scheme, _, token = header(scope, b"authorization").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("Send the gateway's token as Authorization: Bearer <token>.")
+    digest = hashlib.sha256(token.strip().encode()).digest()
+    now = time.monotonic()
+    hit = _cache.get(digest)
+    if hit is None or hit[0] < now:
+        async with (await pool()).connection() as connection:
+            row = await (await connection.execute(_FIND, (digest,))).fetchone()
+        if len(_cache) >= _CACHE_LIMIT:
+            _cache.clear()
+        hit = (now + CACHE_SECONDS, Caller(row[0], row[1]) if row else None)
+        _cache[digest] = hit
+    if hit[1] is None:
+        raise Unauthenticated("This token is not known, was revoked, or has expired.")
+    return hit[1]
+
+
+def forget_tokens() -> None:
+    """Empty the cache (tests; a revocation in this process)."""
+    _cache.clear()

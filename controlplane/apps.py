@@ -1,0 +1,10 @@
+"""Django's application record of the control plane."""
+
+from django.apps import AppConfig
+
+
+class ControlPlaneConfig(AppConfig):
+    """The one Django app that owns models."""
+
+    name = "controlplane"
+    default_auto_field = "django.db.models.BigAutoField"

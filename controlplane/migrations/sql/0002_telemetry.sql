@@ -1,0 +1,234 @@
+-- Telemetry: append-only event tables by day, what is derived of them, and the guard of the audit.
+-- Every unique key holds gateway_id, the column by which the tables could be distributed later.
+
+CREATE TABLE receipt (
+    gateway_id   int         NOT NULL,
+    instance_id  bigint      NOT NULL,
+    seq          bigint      NOT NULL,
+    received_at  timestamptz NOT NULL,
+    sent_at      timestamptz NOT NULL,
+    stored       int         NOT NULL,
+    duplicates   int         NOT NULL,
+    unread       jsonb       NOT NULL DEFAULT '[]',
+    PRIMARY KEY (gateway_id, instance_id, seq)
+);
+CREATE INDEX receipt_by_age ON receipt USING brin (received_at);
+
+CREATE TABLE dead_letter (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    gateway_id   int         NOT NULL,
+    instance_id  bigint      NOT NULL,
+    seq          bigint      NOT NULL,
+    index        int         NOT NULL,
+    received_at  timestamptz NOT NULL,
+    reason       text        NOT NULL,
+    body         bytea       NOT NULL
+);
+CREATE INDEX dead_letter_by_age ON dead_letter (received_at);
+
+CREATE TABLE attempt (
+    gateway_id        int         NOT NULL,
+    instance_id       bigint      NOT NULL,
+    circuit_id        bigint      NOT NULL,
+    id                uuid        NOT NULL,
+    occurred_at       timestamptz NOT NULL,
+    received_at       timestamptz NOT NULL,
+    request           uuid        NOT NULL,
+    task              text,
+    ordinal           smallint    NOT NULL,
+    role              text        NOT NULL,
+    rerouted          boolean     NOT NULL,
+    key               text        NOT NULL,
+    tenant            text        NOT NULL,
+    route             text        NOT NULL,
+    served_model      text,
+    status            smallint,
+    verdict           text        NOT NULL,
+    reason            text        NOT NULL,
+    counts            boolean     NOT NULL,
+    retry_after_s     real,
+    first_byte_ms     int,
+    ended_ms          int,
+    waited_ms         int         NOT NULL,
+    input_tokens      bigint,
+    cached_tokens     bigint,
+    cache_write_tokens bigint,
+    output_tokens     bigint,
+    reasoning_tokens  bigint,
+    tokens_estimated  boolean     NOT NULL,
+    service_tier      text        NOT NULL,
+    billing           text        NOT NULL,
+    served            boolean     NOT NULL,
+    generation        bigint      NOT NULL,
+    cost_native       numeric,
+    currency          text,
+    cost_gbp          numeric,
+    cost_status       text        NOT NULL,
+    price_id          bigint,
+    fx_id             bigint,
+    CONSTRAINT attempt_once UNIQUE (gateway_id, id, occurred_at),
+    CONSTRAINT attempt_cost_status_known CHECK (cost_status IN
+        ('priced', 'estimated', 'unpriced', 'not_billed', 'unknown', 'invalid_usage'))
+) PARTITION BY RANGE (occurred_at);
+CREATE INDEX attempt_of_circuit ON attempt (circuit_id, occurred_at);
+CREATE INDEX attempt_by_time ON attempt USING brin (occurred_at);
+-- A task's trace: attempts of one request or task.
+CREATE INDEX attempt_of_request ON attempt (request);
+CREATE INDEX attempt_of_task ON attempt (gateway_id, tenant, task) WHERE task IS NOT NULL;
+
+CREATE TABLE refusal (
+    gateway_id   int         NOT NULL,
+    instance_id  bigint      NOT NULL,
+    circuit_id   bigint      NOT NULL,
+    id           uuid        NOT NULL,
+    occurred_at  timestamptz NOT NULL,
+    received_at  timestamptz NOT NULL,
+    request      uuid        NOT NULL,
+    task         text,
+    key          text        NOT NULL,
+    tenant       text        NOT NULL,
+    route        text        NOT NULL,
+    gate         text        NOT NULL,
+    detail       text        NOT NULL,
+    would_have   boolean     NOT NULL,
+    generation   bigint      NOT NULL,
+    CONSTRAINT refusal_once UNIQUE (gateway_id, id, occurred_at)
+) PARTITION BY RANGE (occurred_at);
+CREATE INDEX refusal_of_circuit ON refusal (circuit_id, occurred_at);
+CREATE INDEX refusal_by_time ON refusal USING brin (occurred_at);
+CREATE INDEX refusal_of_request ON refusal (request);
+
+CREATE TABLE outcome (
+    gateway_id   int         NOT NULL,
+    instance_id  bigint      NOT NULL,
+    id           uuid        NOT NULL,
+    occurred_at  timestamptz NOT NULL,
+    received_at  timestamptz NOT NULL,
+    request      uuid,
+    task         text,
+    tenant       text        NOT NULL,
+    route        text        NOT NULL,
+    success      boolean     NOT NULL,
+    explicit     boolean     NOT NULL,
+    reason       text        NOT NULL,
+    started_at   timestamptz,
+    ended_at     timestamptz,
+    latency_ms   int,
+    waited_ms    int         NOT NULL,
+    CONSTRAINT outcome_once UNIQUE (gateway_id, id, occurred_at)
+) PARTITION BY RANGE (occurred_at);
+CREATE INDEX outcome_by_time ON outcome USING brin (occurred_at);
+CREATE INDEX outcome_of_request ON outcome (request);
+
+CREATE TABLE transition (
+    gateway_id    int         NOT NULL,
+    instance_id   bigint      NOT NULL,
+    circuit_id    bigint      NOT NULL,
+    id            uuid        NOT NULL,
+    occurred_at   timestamptz NOT NULL,
+    received_at   timestamptz NOT NULL,
+    number        bigint      NOT NULL,
+    from_state    text        NOT NULL,
+    to_state      text        NOT NULL,
+    cause         text        NOT NULL,
+    mode          text        NOT NULL,
+    calls         bigint      NOT NULL,
+    failures      bigint      NOT NULL,
+    slow          bigint      NOT NULL,
+    consecutive   bigint      NOT NULL,
+    next_probe_at timestamptz,
+    generation    bigint      NOT NULL,
+    CONSTRAINT transition_once UNIQUE (gateway_id, id, occurred_at)
+) PARTITION BY RANGE (occurred_at);
+CREATE INDEX transition_of_circuit ON transition (circuit_id, occurred_at);
+CREATE INDEX transition_by_time ON transition USING brin (occurred_at);
+
+-- Tasks that carry the header; the others close with their request's outcome row.
+-- Each pair keeps the best candidate of the commutative rule (DESIGN 4.7).
+CREATE TABLE task (
+    gateway_id        int         NOT NULL,
+    tenant            text        NOT NULL,
+    task              text        NOT NULL,
+    first_started_at  timestamptz,
+    first_request     uuid,
+    route             text        NOT NULL DEFAULT '',
+    last_ended_at     timestamptz,
+    explicit_at       timestamptz,
+    explicit_id       uuid,
+    explicit_success  boolean,
+    implicit_at       timestamptz,
+    implicit_id       uuid,
+    implicit_success  boolean,
+    PRIMARY KEY (gateway_id, tenant, task)
+) PARTITION BY HASH (gateway_id, tenant, task);
+CREATE TABLE task_p0 PARTITION OF task FOR VALUES WITH (MODULUS 4, REMAINDER 0);
+CREATE TABLE task_p1 PARTITION OF task FOR VALUES WITH (MODULUS 4, REMAINDER 1);
+CREATE TABLE task_p2 PARTITION OF task FOR VALUES WITH (MODULUS 4, REMAINDER 2);
+CREATE TABLE task_p3 PARTITION OF task FOR VALUES WITH (MODULUS 4, REMAINDER 3);
+CREATE INDEX task_by_close ON task (COALESCE(explicit_at, implicit_at));
+
+-- The one rollup of the batch's own transaction; by the minute in which an attempt was begun.
+CREATE TABLE rollup_minute (
+    gateway_id         int         NOT NULL,
+    circuit_id         bigint      NOT NULL,
+    minute             timestamptz NOT NULL,
+    attempts           int NOT NULL DEFAULT 0,
+    firsts             int NOT NULL DEFAULT 0,
+    retries            int NOT NULL DEFAULT 0,
+    fallbacks          int NOT NULL DEFAULT 0,
+    redeliveries       int NOT NULL DEFAULT 0,
+    succeeded          int NOT NULL DEFAULT 0,
+    failed             int NOT NULL DEFAULT 0, -- attempts that count against the breaker
+    served             int NOT NULL DEFAULT 0,
+    refused_breaker    int NOT NULL DEFAULT 0,
+    refused_override   int NOT NULL DEFAULT 0,
+    refused_budget     int NOT NULL DEFAULT 0,
+    refused_other      int NOT NULL DEFAULT 0,
+    input_tokens       bigint NOT NULL DEFAULT 0,
+    cached_tokens      bigint NOT NULL DEFAULT 0,
+    cache_write_tokens bigint NOT NULL DEFAULT 0,
+    output_tokens      bigint NOT NULL DEFAULT 0,
+    wasted_tokens      bigint NOT NULL DEFAULT 0,
+    cost_gbp           numeric NOT NULL DEFAULT 0,
+    wasted_gbp         numeric NOT NULL DEFAULT 0,
+    unpriced           int NOT NULL DEFAULT 0, -- attempts whose cost is not known
+    ended_ms_sum       bigint NOT NULL DEFAULT 0,
+    ended_count        int NOT NULL DEFAULT 0,
+    PRIMARY KEY (gateway_id, circuit_id, minute)
+) WITH (fillfactor = 70);
+CREATE INDEX rollup_minute_by_time ON rollup_minute (minute);
+
+-- Day partitions are made ahead by a task and checked at start-up; nobody waits for one.
+CREATE FUNCTION switchgear_ensure_days(first_day date, last_day date) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    parent text;
+    day date;
+    made int := 0;
+BEGIN
+    -- Two processes that start together must not both create; the lock lasts until commit.
+    PERFORM pg_advisory_xact_lock(hashtext('switchgear_ensure_days'));
+    FOREACH parent IN ARRAY ARRAY['attempt', 'refusal', 'outcome', 'transition'] LOOP
+        FOR day IN SELECT generate_series(first_day, last_day, interval '1 day')::date LOOP
+            IF to_regclass(format('%I', parent || to_char(day, '_YYYYMMDD'))) IS NULL THEN
+                EXECUTE format(
+                    'CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
+                    parent || to_char(day, '_YYYYMMDD'), parent,
+                    day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
+                made := made + 1;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN made;
+END $$;
+
+INSERT INTO revision (id, value, epoch) VALUES (1, 0, gen_random_uuid());
+
+CREATE FUNCTION switchgear_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'audit_entry is append-only' USING ERRCODE = 'insufficient_privilege';
+END $$;
+CREATE TRIGGER audit_entry_append_only BEFORE UPDATE OR DELETE ON audit_entry
+    FOR EACH ROW EXECUTE FUNCTION switchgear_refuse_change();
+CREATE TRIGGER audit_entry_no_truncate BEFORE TRUNCATE ON audit_entry
+    FOR EACH STATEMENT EXECUTE FUNCTION switchgear_refuse_change();

@@ -1,0 +1,40 @@
+"""What Postgres holds. Rules that must never be broken are constraints here, not code elsewhere.
+
+Invariant: event tables (attempt, refusal, outcome, transition, task, rollups) are append-only or
+derived; they live in ``migrations/sql`` and are read and written by named SQL, not through models.
+"""
+
+from controlplane.models.audit import AuditEntry
+from controlplane.models.desired import (
+    BreakerPolicy,
+    GatewayConfig,
+    Override,
+    RetryBudget,
+    Revision,
+    Route,
+)
+from controlplane.models.fleet import Gateway, GatewayToken, Instance
+from controlplane.models.people import Person, Role, ServiceToken
+from controlplane.models.pricing import FxRate, Price
+from controlplane.models.state import BudgetState, Circuit, CircuitState
+
+__all__ = [
+    "AuditEntry",
+    "BreakerPolicy",
+    "BudgetState",
+    "Circuit",
+    "CircuitState",
+    "FxRate",
+    "Gateway",
+    "GatewayConfig",
+    "GatewayToken",
+    "Instance",
+    "Override",
+    "Person",
+    "Price",
+    "RetryBudget",
+    "Revision",
+    "Role",
+    "Route",
+    "ServiceToken",
+]

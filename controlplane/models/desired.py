@@ -1,0 +1,144 @@
+"""Desired state: overrides, policies, budgets, routes, and what was compiled of them.
+
+Invariant: every change of a row here takes its ``resource_version`` from ``Revision``, whose one
+row is locked until commit, so revisions are in the order of commits. "Any" is the empty string.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import F, Q
+
+from controlplane.models.fleet import Gateway
+
+
+class Revision(models.Model):
+    """The one-row counter of desired-state changes, and the database's epoch."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    value = models.BigIntegerField(default=0)
+    epoch = models.UUIDField(default=uuid.uuid4)
+
+    class Meta:
+        db_table = "revision"
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="revision_one_row")]
+
+
+class Selecting(models.Model):
+    """Which gateways and circuits an object is about (design 4.5)."""
+
+    uid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    gateway = models.CharField(max_length=200, default="", blank=True)
+    selector = models.CharField(max_length=400, default="", blank=True)
+    provider = models.CharField(max_length=200, default="", blank=True)
+    model = models.CharField(max_length=200, default="", blank=True)
+    region = models.CharField(max_length=200, default="", blank=True)
+    generation = models.BigIntegerField(default=1)
+    resource_version = models.BigIntegerField()
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=200)
+
+    class Meta:
+        abstract = True
+
+
+class Override(Selecting):
+    """A person's hand on circuits. Whether it is in force is computed from ``expires_at``."""
+
+    name = models.CharField(max_length=200, unique=True)
+    mode = models.CharField(max_length=16)
+    reason = models.CharField(max_length=1000)
+    ticket = models.CharField(max_length=200, default="", blank=True)
+    expires_at = models.DateTimeField()
+    allow_last_healthy = models.BooleanField(default=False)
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.CharField(max_length=200, default="", blank=True)
+    end_cause = models.CharField(max_length=32, default="", blank=True)
+
+    class Meta:
+        db_table = "override"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["gateway", "selector", "provider", "model", "region"],
+                condition=Q(ended_at=None),
+                name="override_one_active_a_match",
+            ),
+            models.CheckConstraint(
+                condition=Q(mode__in=["ForceOpen", "ForceClosed", "ObserveOnly"]),
+                name="override_mode_known",
+            ),
+            models.CheckConstraint(condition=~Q(reason=""), name="override_has_a_reason"),
+            models.CheckConstraint(
+                condition=Q(expires_at__gt=F("created_at")), name="override_ends_after_it_began"
+            ),
+            models.CheckConstraint(
+                condition=Q(gateway="") | Q(selector=""), name="override_gateway_or_selector"
+            ),
+        ]
+        indexes = [
+            # The expiry task and every compile ask for the rows that have not ended.
+            models.Index(fields=["expires_at"], condition=Q(ended_at=None), name="override_active"),
+        ]
+
+
+class BreakerPolicy(Selecting):
+    """Thresholds for the circuits that it matches. ``spec`` is ``wire.desired.Breaker``."""
+
+    name = models.CharField(max_length=200, unique=True)
+    spec = models.JSONField(default=dict)
+    updated_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=200)
+
+    class Meta:
+        db_table = "breaker_policy"
+
+
+class RetryBudget(Selecting):
+    """Retry budget of a level. ``spec`` is ``wire.desired.Bucket``."""
+
+    name = models.CharField(max_length=200, unique=True)
+    level = models.CharField(max_length=16)
+    tenant = models.CharField(max_length=200, default="", blank=True)
+    spec = models.JSONField(default=dict)
+    updated_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=200)
+
+    class Meta:
+        db_table = "retry_budget"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(level__in=["system", "tenant", "circuit"]),
+                name="retry_budget_level_known",
+            ),
+        ]
+
+
+class Route(Selecting):
+    """A model name that callers use. ``spec``: ``wire.desired.RouteItem`` without identity."""
+
+    name = models.CharField(max_length=200, unique=True)
+    spec = models.JSONField(default=dict)
+    updated_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=200)
+
+    class Meta:
+        db_table = "route"
+
+
+class GatewayConfig(models.Model):
+    """The compiled snapshot of one gateway. ``spec`` holds the canonical bytes that were hashed."""
+
+    gateway = models.OneToOneField(
+        Gateway, on_delete=models.CASCADE, primary_key=True, related_name="config"
+    )
+    generation = models.BigIntegerField()
+    hash = models.CharField(max_length=64)
+    revision = models.BigIntegerField()
+    items = models.IntegerField()
+    spec = models.TextField()
+    compiled_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "gateway_config"

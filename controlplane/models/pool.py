@@ -1,0 +1,69 @@
+"""The hot paths' way to Postgres: one async psycopg pool in each web process, no ORM.
+
+Invariant: every connection carries the time limits of design 6, so no statement of ours holds a
+lock for longer than they say; named SQL lives in files and is read once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import psycopg
+from django.conf import settings
+from psycopg_pool import AsyncConnectionPool
+
+_LIMITS = (
+    "-c idle_in_transaction_session_timeout=5000 -c lock_timeout=2000"
+    " -c statement_timeout=10000 -c timezone=UTC"
+)
+
+
+def conninfo(**extra: str) -> str:
+    """The libpq connection string of the default database."""
+    database = settings.DATABASES["default"]
+    parts = {
+        "dbname": database["NAME"],
+        "user": database["USER"],
+        "password": database["PASSWORD"],
+        "host": database["HOST"],
+        "port": database["PORT"],
+        "connect_timeout": "5",
+        "options": _LIMITS,
+    }
+    return psycopg.conninfo.make_conninfo(**{k: v for k, v in parts.items() if v}, **extra)
+
+
+_pool: AsyncConnectionPool | None = None
+
+
+async def pool() -> AsyncConnectionPool:
+    """This process's pool, opened at its first use within the running loop."""
+    global _pool
+    if _pool is None:
+        _pool = AsyncConnectionPool(
+            conninfo(),
+            min_size=1,
+            max_size=8,
+            open=False,
+            timeout=5,
+            reconnect_timeout=30,
+            kwargs={"autocommit": True},
+            check=AsyncConnectionPool.check_connection,
+        )
+        await _pool.open(wait=False)
+    return _pool
+
+
+async def close_pool() -> None:
+    """Close the pool; the next ``pool()`` opens a new one (a test's next loop, a restart)."""
+    global _pool
+    if _pool is not None:
+        closing, _pool = _pool, None
+        await closing.close(timeout=2)
+
+
+@cache
+def named_sql(path: Path) -> str:
+    """The text of a named SQL file."""
+    return path.read_text(encoding="utf-8")

@@ -1,0 +1,88 @@
+"""Observed state: circuits, and what each instance's breakers and buckets were when last heard.
+
+Invariant: a row only moves forward: a transition number, or a report's seq, that is not higher
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+from controlplane.models.fleet import Gateway, Instance
+
+STATES = ["Closed", "Open", "HalfOpen"]
+MODES = ["Auto", "ForceOpen", "ForceClosed", "ObserveOnly"]
+
+
+class Circuit(models.Model):
+    """A target known to the control plane. ``region`` may be empty."""
+
+    provider = models.CharField(max_length=200)
+    model = models.CharField(max_length=200)
+    region = models.CharField(max_length=200, default="", blank=True)
+    first_seen_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "circuit"
+        constraints = [
+            models.UniqueConstraint(fields=["provider", "model", "region"], name="circuit_once"),
+        ]
+
+
+class CircuitState(models.Model):
+    """One breaker of one instance, as last reported."""
+
+    gateway = models.ForeignKey(Gateway, on_delete=models.CASCADE, related_name="+")
+    instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="circuit_states")
+    circuit = models.ForeignKey(Circuit, on_delete=models.CASCADE, related_name="states")
+    number = models.BigIntegerField(default=0)
+    state = models.CharField(max_length=16)
+    since = models.DateTimeField()
+    cause = models.CharField(max_length=200, default="")
+    counters = models.JSONField(default=dict)
+    next_probe_at = models.DateTimeField(null=True)
+    mode = models.CharField(max_length=16, default="Auto")
+    override_uid = models.CharField(max_length=200, default="", blank=True)
+    would_be = models.CharField(max_length=16, default="", blank=True)
+    ramp_percent = models.SmallIntegerField(default=100)
+    stuck = models.BooleanField(default=False)
+    keys_ready = models.IntegerField(null=True)
+    keys_total = models.IntegerField(null=True)
+    keys_note = models.CharField(max_length=200, default="", blank=True)
+    reported_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "circuit_state"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["gateway", "instance", "circuit"], name="circuit_state_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state__in=STATES), name="circuit_state_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(mode__in=MODES), name="circuit_state_mode_known"
+            ),
+        ]
+
+
+class BudgetState(models.Model):
+    """One bucket of one instance, as last reported."""
+
+    gateway = models.ForeignKey(Gateway, on_delete=models.CASCADE, related_name="+")
+    instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="budget_states")
+    scope = models.CharField(max_length=450)
+    balance = models.BigIntegerField()
+    earned = models.BigIntegerField(default=0)
+    spent = models.BigIntegerField(default=0)
+    refused = models.BigIntegerField(default=0)
+    window_s = models.FloatField(default=60)
+    reported_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "budget_state"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["gateway", "instance", "scope"], name="budget_state_once"
+            ),
+        ]

@@ -1,0 +1,5 @@
+"""Which consumer answers which websocket path."""
+
+from django.urls import URLPattern, URLResolver
+
+websocket_urlpatterns: list[URLPattern | URLResolver] = []
