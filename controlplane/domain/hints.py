@@ -1,0 +1,228 @@
+"""How long a server asks us to wait, and what to do about it.
+
+Read from headers, gRPC metadata, error bodies and messages, the most precise source first. All
+times are seconds.
+
+Invariants: reading never raises, whatever a provider sends; ``hint_s`` is None or a finite number
+of at least 0; a hint is a *minimum* wait, so nothing here shortens one to make it fit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from controlplane.domain.durations import duration, in_prose, instant, number, quantity
+from controlplane.domain.pace import DAY_S, buckets_of, fold_names, remaining, server_clock
+
+__all__ = ["Action", "Hint", "decide", "parse_hint", "remaining", "sleep_s"]
+
+
+class Action(StrEnum):
+    """What a caller does next about one failed attempt, as far as the server's hint goes."""
+
+    WAIT = "wait"
+    BACKOFF = "backoff"
+    GIVE_UP = "give_up"
+    NO_RETRY = "no_retry"
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A server's own wait: ``hint_s`` seconds (None: no usable one) and where it stood.
+
+    ``server_says``: True or False when the server said outright that a retry is (not) welcome.
+    ``exact``: zero seconds means "at once" (gRPC pushback), not "no information".
+    """
+
+    hint_s: float | None = None
+    source: str | None = None
+    server_says: bool | None = None
+    exact: bool = False
+
+
+def parse_hint(
+    headers: Mapping[str, Any],
+    body: Any = None,
+    *,
+    now: datetime,
+    status: int | None = None,
+    protocol: str = "http",
+) -> Hint:
+    """Find the server's wait. ``now`` is aware; ``body`` is a parsed object, text or None.
+
+    Order: gRPC pushback, ``retry-after-ms``, ``retry-after``, the body's own fields
+    (google.rpc.RetryInfo first), then on a 429 the resets of used-up buckets, then the message.
+    """
+    named = fold_names(headers)
+    says = _should_retry(named)
+    if "grpc-retry-pushback-ms" in named and (protocol == "grpc" or "retry-after" not in named):
+        return _pushback(named["grpc-retry-pushback-ms"], says)
+    # A server's own clock, where it tells us, makes its dates immune to the skew of ours.
+    clock = server_clock(named, now)
+    zero: Hint | None = None
+    for source, seconds in _candidates(named, body, clock, status):
+        if seconds is None or seconds < 0:
+            continue
+        if seconds > 0:
+            return Hint(seconds, source, says)
+        zero = zero or Hint(0.0, source, says)
+    return zero or Hint(server_says=says)
+
+
+def decide(hint: Hint, max_wait_s: float) -> Action:
+    """What the hint means for a request that may wait at most ``max_wait_s`` seconds in itself.
+
+    A hint above the limit is ``GIVE_UP`` (fail or fall back, rest the key), never a shorter sleep.
+    """
+    if hint.server_says is False:
+        return Action.NO_RETRY
+    if hint.hint_s is None or (hint.hint_s == 0 and not hint.exact):
+        return Action.BACKOFF
+    return Action.WAIT if hint.hint_s <= max_wait_s else Action.GIVE_UP
+
+
+def sleep_s(hint: Hint, max_wait_s: float, buffer_s: float = 0.0) -> float:
+    """Seconds to sleep for ``Action.WAIT``: the hint and a margin, the margin cut at the limit."""
+    wanted = hint.hint_s or 0.0
+    return max(wanted, min(wanted + max(buffer_s, 0.0), max_wait_s))
+
+
+def _should_retry(named: Mapping[str, str]) -> bool | None:
+    return {"true": True, "false": False}.get(named.get("x-should-retry", "").lower())
+
+
+def _pushback(text: str, says: bool | None) -> Hint:
+    """gRPC A6: a negative or unreadable pushback means do not retry at all."""
+    value = number(text)
+    if value is None or value < 0:
+        return Hint(None, "grpc-retry-pushback-ms", False)
+    return Hint(value / 1000, "grpc-retry-pushback-ms", says, exact=True)
+
+
+def _candidates(
+    named: Mapping[str, str], body: Any, now: datetime, status: int | None
+) -> Iterator[tuple[str, float | None]]:
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        value = number(named.get(name, ""))
+        yield name, value / 1000 if value is not None else None
+    yield "retry-after", _retry_after(named.get("retry-after", ""), now)
+    tree = _tree(body)
+    yield from _body_fields(tree)
+    if status in (None, 429):
+        yield from _used_up(named, now)
+        yield from _used_up(_forwarded_headers(tree), now)
+    if status is None or status in (408, 409, 425, 429) or status >= 500:
+        for text in _messages(tree):
+            yield "body:message", in_prose(text)
+
+
+def _retry_after(text: str, now: datetime) -> float | None:
+    """RFC 9110 section 10.2.3, and what is sent in its place: fractions, units, a Unix time."""
+    value = number(text)
+    if value is not None:
+        from_now = value - now.timestamp()
+        return from_now if abs(from_now) < DAY_S else value
+    moment = instant(text)
+    if moment is not None:
+        # A date in the past is a zero wait; a negative number is no wait at all.
+        return max((moment - now).total_seconds(), 0.0)
+    if ", " in text:
+        # Two headers folded into one: both minimum waits hold, so the longer one does.
+        parts = [number(part) for part in text.split(", ")]
+        return max((p for p in parts if p is not None), default=None)
+    return duration(text)
+
+
+def _used_up(named: Mapping[str, str], now: datetime) -> Iterator[tuple[str, float | None]]:
+    """The latest reset among buckets that are empty (or say nothing of what remains).
+
+    Reset headers stand on every answer, so that of a bucket with something left is no hint.
+    """
+    found = [
+        (bucket.reset_s, source)
+        for source, bucket in buckets_of(named, now)
+        if bucket.reset_s is not None and not bucket.remaining
+    ]
+    if found:
+        seconds, source = max(found)
+        yield source, seconds
+
+
+def _tree(body: Any) -> Any:
+    if isinstance(body, bytes):
+        body = body.decode("utf-8", "replace")
+    if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            return body
+    return body
+
+
+_FIELDS = {
+    "retry_after_ms": 1e-3,
+    "retryafterms": 1e-3,
+    "retry_after": 1.0,
+    "retryafter": 1.0,
+    "retry_after_s": 1.0,
+    "retry_after_seconds": 1.0,
+    "resets_in_seconds": 1.0,
+}
+
+
+def _objects(tree: Any, depth: int = 6) -> Iterator[Mapping[str, Any]]:
+    """Every object in a body, outer ones first, to a bounded depth and width."""
+    if isinstance(tree, Mapping):
+        yield tree
+        children: list[Any] = list(tree.values())[:50]
+    else:
+        children = list(tree[:50]) if isinstance(tree, list | tuple) else []
+    if depth:
+        for child in children:
+            if isinstance(child, Mapping | list | tuple):
+                yield from _objects(child, depth - 1)
+
+
+def _body_fields(tree: Any) -> Iterator[tuple[str, float | None]]:
+    """google.rpc.RetryInfo (a protobuf duration, up to nine decimals), then plain fields."""
+    objects = list(_objects(tree))
+    for item in objects:
+        if "retryDelay" in item:
+            yield "body:RetryInfo", _protobuf_duration(item["retryDelay"])
+    for item in objects:
+        for name, value in item.items():
+            scale = _FIELDS.get(str(name).lower())
+            seconds = quantity(value) if scale is not None else None
+            if scale is not None and seconds is not None:
+                yield f"body:{name}", seconds * scale
+
+
+def _protobuf_duration(value: Any) -> float | None:
+    if isinstance(value, Mapping):
+        whole, nanos = quantity(value.get("seconds", 0)), quantity(value.get("nanos", 0))
+        return None if whole is None or nanos is None else whole + nanos / 1e9
+    found = duration(value) if isinstance(value, str) else None
+    return quantity(value) if found is None else found
+
+
+def _forwarded_headers(tree: Any) -> dict[str, str]:
+    """Rate-limit headers that an aggregator repeats inside its error body."""
+    for item in _objects(tree):
+        inner = item.get("headers")
+        if isinstance(inner, Mapping):
+            return fold_names(inner)
+    return {}
+
+
+def _messages(tree: Any) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+    for item in _objects(tree):
+        for name in ("message", "detail", "raw"):
+            if isinstance(item.get(name), str):
+                yield item[name]
