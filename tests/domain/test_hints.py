@@ -1,4 +1,4 @@
-"""Reading a server's wait: the forms, their order, and that nothing makes it raise or go negative."""
+"""Reading a server's wait: the forms, their order; nothing makes it raise or go negative."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo"}
          "x-ratelimit-reset"),
         ({"ratelimit-reset": "12", "ratelimit-remaining": "0"}, None, 12, "ratelimit-reset"),
         ({"anthropic-ratelimit-tokens-reset": "2023-09-29T16:26:30Z",
-          "anthropic-ratelimit-tokens-remaining": "0"}, None, 0, "anthropic-ratelimit-tokens-reset"),
+          "anthropic-ratelimit-tokens-remaining": "0"}, None, 0,
+          "anthropic-ratelimit-tokens-reset"),
         ({}, {"error": {"details": [RETRY_INFO | {"retryDelay": "30s"}]}}, 30, "body:RetryInfo"),
         ({}, [{"error": {"details": [RETRY_INFO | {"retryDelay": {"seconds": 1, "nanos": 5e8}}]}}],
          1.5, "body:RetryInfo"),
@@ -127,8 +128,16 @@ def test_it_paces_by_what_a_good_answer_says_is_left() -> None:
 
 
 HEADER_NAMES = st.sampled_from(
-    ["retry-after", "retry-after-ms", "x-ratelimit-reset", "x-ratelimit-reset-tokens", "date"]
-    + ["anthropic-ratelimit-tokens-reset", "grpc-retry-pushback-ms", "x-should-retry"]
+    (
+        "retry-after",
+        "retry-after-ms",
+        "x-ratelimit-reset",
+        "x-ratelimit-reset-tokens",
+        "date",
+        "anthropic-ratelimit-tokens-reset",
+        "grpc-retry-pushback-ms",
+        "x-should-retry",
+    )
 )
 TIMES = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))  # noqa: DTZ001
 VALUES = st.one_of(
