@@ -19,6 +19,7 @@ from urllib.parse import quote
 from .account import give, owner_of, service_account
 from .errors import LaunchError, explain, reads_as_full_disk
 from .locks import FolderLock
+from .logs import last_words, open_log
 from .ports import LOOPBACK, is_free, remembered_port
 from .postgres_cluster import (
     DATABASE,
@@ -112,6 +113,11 @@ class EmbeddedPostgres:
         return self._known_home().data
 
     @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The server as our child process, None before the start."""
+        return self._server
+
+    @property
     def pid(self) -> int | None:
         """The postmaster's pid, None when it does not run."""
         return self._server.pid if self._server and self._server.poll() is None else None
@@ -201,7 +207,7 @@ class EmbeddedPostgres:
         if lines and lines[0].strip().isdigit():
             self._disown(lines)
         home = self._known_home()
-        with self.log.open("ab") as output:
+        with open_log(self.log) as output:
             self._server = spawn(
                 [str(home.programs / "postgres"), "-D", str(home.data)],
                 env=plain_environment(),
@@ -232,7 +238,7 @@ class EmbeddedPostgres:
                 if self.ready():
                     return self
                 if self.pid is not None or time.monotonic() + 0.3 > deadline:
-                    raise LaunchError(f"Postgres did not start.\n{self.last_words()}")
+                    raise LaunchError(f"Postgres did not start.\n{last_words(self.log)}")
                 self._give_up_if_hopeless()
                 time.sleep(0.3)
         except BaseException:
@@ -243,7 +249,7 @@ class EmbeddedPostgres:
         return self.ready() or self.pid is None
 
     def _give_up_if_hopeless(self) -> None:
-        words = self.last_words()
+        words = last_words(self.log)
         if reads_as_full_disk(words):
             raise LaunchError(
                 "The disk is full: Postgres cannot start. Free some space and start again; "
@@ -251,14 +257,6 @@ class EmbeddedPostgres:
             )
         if "pre-existing shared memory" not in words and "lock file" not in words:
             raise LaunchError(f"Postgres did not start.\n{words}")
-
-    def last_words(self, lines: int = 8) -> str:
-        """The last lines of the server's log."""
-        try:
-            text = self.log.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
-        return "\n".join(text.splitlines()[-lines:])
 
     def stop(self) -> None:
         """Stop the server (fast shutdown), reap it, and let go of the directory."""

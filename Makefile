@@ -1,0 +1,44 @@
+# Everything is run from a virtual environment that is made here from the hash-locked files.
+#   make up                     all of it on this machine (SWITCHGEAR_PORT, SWITCHGEAR_GATEWAY_PORT,
+#                               SWITCHGEAR_VAR, DEMO=0, PYTHON)
+#   make test                   the whole suite          make check        everything but the tests
+#   make bench [ONLY=name]      benchmarks               make screenshots  the screens as pictures
+
+VENV ?= .venv
+PY = $(VENV)/bin/python
+INSTALL = python=$$(sh controlplane/local/python.sh) && "$$python" -m controlplane.local.install --venv "$(VENV)"
+# Settings for commands that load Django and need no database.
+OFFLINE = DATABASE_URL=postgresql://nobody@127.0.0.1:9/none SWITCHGEAR_SECRET_KEY=only-to-read-the-code
+
+export PYTHON
+
+.SILENT:
+.PHONY: up venv venv-dev test check bench screenshots
+.DEFAULT_GOAL := up
+
+up:
+	$(INSTALL) requirements.lock && exec $(PY) -m controlplane.local
+
+venv:
+	$(INSTALL) requirements.lock
+
+venv-dev:
+	$(INSTALL) requirements-dev.lock
+
+test: venv-dev
+	$(PY) -m pytest $(ARGS)
+
+check: venv-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+	$(OFFLINE) $(PY) -W ignore manage.py makemigrations --check --dry-run
+	$(VENV)/bin/djade --check $$(find templates -name '*.html')
+	$(VENV)/bin/oxlint --deny-warnings dashboard/static
+
+bench: venv-dev
+	$(PY) -m tests.bench $(if $(ONLY),--only $(ONLY))
+
+screenshots: venv-dev
+	$(PY) -m tests.screenshots
