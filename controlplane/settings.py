@@ -118,7 +118,7 @@ USE_I18N = False
 REPORT_ZONE = env.text("SWITCHGEAR_REPORT_ZONE", "Europe/London")
 
 STATIC_URL = "/static/"
-STATIC_ROOT = VAR_DIR / "static"
+STATIC_ROOT = Path(env.text("SWITCHGEAR_STATIC", str(VAR_DIR / "static")))
 STATICFILES_FINDERS = ["dashboard.static_files.Finder"]
 TESTING = "pytest" in sys.modules
 STORAGES = {
