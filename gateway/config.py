@@ -1,0 +1,124 @@
+"""What one gateway is told by its own file: listener, callers, providers, built-in routes.
+
+Invariant: a ``Config`` is whole and checked (by ``config_file.load``); nothing later looks at the
+file, at the environment or for a missing value. Durations are seconds. No ``repr`` shows a secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from controlplane.domain.circuit import Circuit
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where and as whom this gateway serves. ``workers`` processes share the port.
+
+    Without ``require_key`` a caller with an unknown key or none is the tenant ``default``.
+    """
+
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8800
+    workers: int = 1
+    data_dir: Path = Path("var/gateway")
+    drain_seconds: float = 10.0
+    require_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """The control plane's address and this gateway's token."""
+
+    url: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one worker. ``in_flight`` leaves ``reserved`` places for probes and health."""
+
+    in_flight: int = 256
+    reserved: int = 16
+    body_bytes: int = 32 * 2**20
+    repeatable_bytes: int = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One caller's key, known by its hash only. A trusted one may name other tenants."""
+
+    key_sha256: str
+    tenant: str
+    trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One credential of a provider; ``name`` is the label in events, the secret never leaves."""
+
+    name: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One provider's endpoint. ``connections`` bounds this worker's pool to it."""
+
+    name: str
+    base_url: str
+    style: str = "openai"
+    keys: tuple[Key, ...] = ()
+    connections: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One circuit that a route may use. Not approved, or past ``approved_until``: never used."""
+
+    circuit: Circuit
+    approved: bool = True
+    approved_by: str = ""
+    approved_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A model name that callers use, and its targets in order.
+
+    ``deadline_seconds`` covers the whole request. ``attempt_seconds`` bounds one attempt up to its
+    answer (of a stream: its first output, which ``first_byte_seconds`` may bound more tightly);
+    ``idle_seconds`` bounds the silence inside a stream.
+    """
+
+    name: str
+    targets: tuple[Target, ...]
+    deadline_seconds: float = 60.0
+    attempt_seconds: float = 30.0
+    first_byte_seconds: float = 20.0
+    idle_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole file. Without ``control_plane`` the gateway runs on its own."""
+
+    gateway: Listener
+    providers: tuple[Provider, ...]
+    routes: tuple[Route, ...]
+    control_plane: ControlPlane | None = None
+    callers: tuple[Caller, ...] = ()
+    limits: Limits = Limits()
+
+    def provider(self, name: str) -> Provider | None:
+        """The provider of that name, None when the file does not know it."""
+        return next((item for item in self.providers if item.name == name), None)
+
+    def caller(self, key: str) -> Caller | None:
+        """The caller that this key belongs to, None for an unknown key."""
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        return next((item for item in self.callers if item.key_sha256 == digest), None)
