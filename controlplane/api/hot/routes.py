@@ -9,7 +9,12 @@ import re
 
 from controlplane.api.hot.health import healthz, readyz
 from controlplane.api.hot.http import Handler, Receive, Scope, Send, guarded
+from controlplane.api.hot.lifespan import ON_START
 from controlplane.errors import Problem
+from controlplane.notify import hub
+
+# Watches and wall sockets of this process share one LISTEN connection.
+ON_START.append(hub.start)
 
 # (method, pattern, handler); a named group becomes scope["path_params"].
 ROUTES: list[tuple[str, re.Pattern[str], Handler]] = [
