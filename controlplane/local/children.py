@@ -139,13 +139,18 @@ class Supervisor:
         child.started_at = time.monotonic()
         self.children.append(child)
 
-    def end_leftovers(self) -> None:
-        """End what an earlier supervisor, killed, left running; done before anything starts."""
-        for path in self.pids.glob("*.json"):
+    def end_leftovers(self) -> bool:
+        """End what an earlier supervisor, killed, left running; done before anything starts.
+
+        Says whether the last end was such a one: then ports may need a moment to become free.
+        """
+        notes = list(self.pids.glob("*.json"))
+        for path in notes:
             with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
                 note = json.loads(path.read_text(encoding="utf-8"))
                 self._end_leftover(path.stem, int(note["pid"]), note["command"], note["signal"])
             path.unlink(missing_ok=True)
+        return bool(notes)
 
     def _end_leftover(self, name: str, pid: int, command: str, number: int) -> None:
         # A pid alone proves nothing: it may be another program's by now.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .children import Supervisor
 from .errors import LaunchError
+from .logs import ROTATE_AT_START, rotate
 from .options import CHECKOUT, Options
 from .parts import launcher
 
@@ -23,6 +24,7 @@ def prepare(options: Options, supervisor: Supervisor, chosen: Mapping[str, str])
 
     Raises LaunchError with the end of the log if a step fails.
     """
+    rotate(options.logs / "steps.log", ROTATE_AT_START)
     _manage(options, supervisor, chosen, "Updating the database schema", "migrate", "--noinput")
     stamp = options.var / "static.stamp"
     current = _static_fingerprint()

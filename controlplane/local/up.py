@@ -84,8 +84,8 @@ def _start_everything(
 ) -> None:
     say = console.say
     say(f"Switchgear starts; its data and logs are in {options.var}")
-    supervisor.end_leftovers()
-    _check_ports(options)
+    was_killed = supervisor.end_leftovers()
+    _check_ports(options, patience=5 if was_killed else 0)
     database_url = options.database_url or _start_postgres(options, supervisor, stores)
     supervisor.check_stop()
     broker_url = options.broker_url or _start_broker(options, supervisor, stores)
@@ -109,13 +109,13 @@ def _start(child: Child, supervisor: Supervisor) -> None:
     supervisor.start(child)
 
 
-def _check_ports(options: Options) -> None:
+def _check_ports(options: Options, patience: float) -> None:
     wanted = [("SWITCHGEAR_PORT", options.port, options.host)]
     if options.demo:
         wanted.append(("SWITCHGEAR_GATEWAY_PORT", options.gateway_port, "127.0.0.1"))
     for name, port, host in wanted:
-        # A server of an earlier start, killed, may need its few seconds to close.
-        if not wait_until(partial(is_free, port, host), 5, every=0.1):
+        # The server of an earlier start, killed, may need its few seconds to close.
+        if not wait_until(partial(is_free, port, host), patience, every=0.1):
             raise LaunchError(
                 f"Port {port} on {host} is in use by another program. Stop it, or choose another "
                 f"port: make up {name}={port + 1}"
