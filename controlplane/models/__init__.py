@@ -4,9 +4,11 @@ Invariant: event tables (attempt, refusal, outcome, transition, task, rollups) a
 derived; they live in ``migrations/sql`` and are read and written by named SQL, not through models.
 """
 
+from controlplane.models.answers import IdempotentAnswer
 from controlplane.models.audit import AuditEntry
 from controlplane.models.desired import (
     BreakerPolicy,
+    ConfigGeneration,
     GatewayConfig,
     Override,
     RetryBudget,
@@ -14,9 +16,9 @@ from controlplane.models.desired import (
     Route,
 )
 from controlplane.models.fleet import Gateway, GatewayToken, Instance
-from controlplane.models.people import Person, Role, ServiceToken
+from controlplane.models.people import Person, Role, ServiceToken, SignInTries
 from controlplane.models.pricing import FxRate, Price
-from controlplane.models.state import BudgetState, Circuit, CircuitState
+from controlplane.models.state import BudgetState, Circuit, CircuitState, Delivery
 
 __all__ = [
     "AuditEntry",
@@ -24,10 +26,13 @@ __all__ = [
     "BudgetState",
     "Circuit",
     "CircuitState",
+    "ConfigGeneration",
+    "Delivery",
     "FxRate",
     "Gateway",
     "GatewayConfig",
     "GatewayToken",
+    "IdempotentAnswer",
     "Instance",
     "Override",
     "Person",
@@ -37,4 +42,5 @@ __all__ = [
     "Role",
     "Route",
     "ServiceToken",
+    "SignInTries",
 ]

@@ -39,6 +39,9 @@ class Selecting(models.Model):
     resource_version = models.BigIntegerField()
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=200)
+    # When the present generation was recorded: what "enforced after n ms" is measured from.
+    updated_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=200)
 
     class Meta:
         abstract = True
@@ -88,8 +91,6 @@ class BreakerPolicy(Selecting):
 
     name = models.CharField(max_length=200, unique=True)
     spec = models.JSONField(default=dict)
-    updated_at = models.DateTimeField()
-    updated_by = models.CharField(max_length=200)
 
     class Meta:
         db_table = "breaker_policy"
@@ -102,8 +103,6 @@ class RetryBudget(Selecting):
     level = models.CharField(max_length=16)
     tenant = models.CharField(max_length=200, default="", blank=True)
     spec = models.JSONField(default=dict)
-    updated_at = models.DateTimeField()
-    updated_by = models.CharField(max_length=200)
 
     class Meta:
         db_table = "retry_budget"
@@ -120,8 +119,6 @@ class Route(Selecting):
 
     name = models.CharField(max_length=200, unique=True)
     spec = models.JSONField(default=dict)
-    updated_at = models.DateTimeField()
-    updated_by = models.CharField(max_length=200)
 
     class Meta:
         db_table = "route"
@@ -142,3 +139,25 @@ class GatewayConfig(models.Model):
 
     class Meta:
         db_table = "gateway_config"
+
+
+class ConfigGeneration(models.Model):
+    """When each generation of a gateway's snapshot was compiled, and from which revision.
+
+    An object's change reached a gateway with the first generation whose ``revision`` is not below
+    the object's ``resource_version``.
+    """
+
+    gateway = models.ForeignKey(Gateway, on_delete=models.CASCADE, related_name="generations")
+    generation = models.BigIntegerField()
+    hash = models.CharField(max_length=64)
+    revision = models.BigIntegerField()
+    compiled_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "config_generation"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["gateway", "generation"], name="config_generation_once"
+            ),
+        ]

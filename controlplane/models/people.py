@@ -56,3 +56,14 @@ class ServiceToken(models.Model):
                 name="service_token_role_known",
             ),
         ]
+
+
+class SignInTries(models.Model):
+    """Failed log-ins of one bucket (an account, an address, a known browser) in its window."""
+
+    bucket = models.CharField(max_length=300, primary_key=True)
+    tries = models.IntegerField()
+    window_began_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "sign_in_tries"

@@ -86,3 +86,37 @@ class BudgetState(models.Model):
                 fields=["gateway", "instance", "scope"], name="budget_state_once"
             ),
         ]
+
+
+class Delivery(models.Model):
+    """What became of one generation of one item of desired state at one instance.
+
+    All times are the control plane's own (the arrival of the report that said so), so that no
+    clock of a gateway matters; ``applied_at`` and ``first_effect_at`` are the instance's word.
+    Kept after the item has left the snapshot: it is the record that it was enforced.
+    """
+
+    gateway = models.ForeignKey(Gateway, on_delete=models.CASCADE, related_name="+")
+    instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="deliveries")
+    kind = models.CharField(max_length=16)
+    name = models.CharField(max_length=200)
+    uid = models.CharField(max_length=200)
+    generation = models.BigIntegerField()
+    delivered_at = models.DateTimeField()
+    acknowledged_at = models.DateTimeField(null=True)
+    verdict = models.CharField(max_length=16, default="", blank=True)
+    reason = models.CharField(max_length=200, default="", blank=True)
+    message = models.CharField(max_length=1000, default="", blank=True)
+    field_path = models.CharField(max_length=200, default="", blank=True)
+    applied_at = models.DateTimeField(null=True)
+    first_effect_at = models.DateTimeField(null=True)
+    lifted_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "delivery"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["gateway", "instance", "uid", "generation"], name="delivery_once"
+            ),
+        ]
+        indexes = [models.Index(fields=["uid", "generation"], name="delivery_of_item")]
