@@ -1,0 +1,77 @@
+-- The last quarter of an hour: minutes, transitions, and why the worst circuits fail.
+-- Bounded in every part: 16 minutes, the newest 20,000 transitions, 500 failed attempts a circuit.
+WITH span AS (
+    SELECT statement_timestamp() AS upto,
+           date_trunc('minute', statement_timestamp()) - interval '15 minutes' AS since
+), minutes AS (
+    SELECT r.circuit_id, r.minute,
+           sum(r.attempts) AS attempts, sum(r.firsts) AS firsts, sum(r.retries) AS retries,
+           sum(r.failed) AS failed, sum(r.refused_breaker) AS refused_breaker,
+           sum(r.refused_override) AS refused_override, sum(r.refused_budget) AS refused_budget,
+           sum(r.cost_gbp) AS cost_gbp, sum(r.wasted_gbp) AS wasted_gbp,
+           sum(r.unpriced) AS unpriced
+    FROM rollup_minute r, span
+    WHERE r.minute >= span.since AND r.minute <= span.upto
+    GROUP BY r.circuit_id, r.minute
+), failing AS (
+    SELECT m.circuit_id
+    FROM minutes m, span
+    WHERE m.minute > span.upto - interval '2 minutes' AND m.failed > 0
+    GROUP BY m.circuit_id
+    ORDER BY sum(m.failed) DESC
+    LIMIT 20
+)
+SELECT json_build_object(
+    'at', (SELECT upto FROM span),
+    'since', (SELECT since FROM span),
+    'minutes', (
+        SELECT coalesce(json_agg(json_build_array(
+            m.circuit_id, m.minute, m.attempts, m.firsts, m.retries, m.failed,
+            m.refused_breaker, m.refused_override, m.refused_budget,
+            m.cost_gbp::text, m.wasted_gbp::text, m.unpriced
+        ) ORDER BY m.circuit_id, m.minute), '[]')
+        FROM minutes m
+    ),
+    'transitions', (
+        SELECT coalesce(json_agg(json_build_array(
+            t.instance_id, t.circuit_id, t.occurred_at, t.from_state, t.to_state, t.mode
+        ) ORDER BY t.occurred_at, t.number), '[]')
+        FROM (
+            SELECT t.*
+            FROM transition t, span
+            WHERE t.occurred_at >= span.since AND t.occurred_at <= span.upto
+            ORDER BY t.occurred_at DESC
+            LIMIT 20000
+        ) AS t
+    ),
+    'reasons', (
+        SELECT coalesce(json_agg(json_build_array(w.circuit_id, w.reason) ORDER BY w.n DESC), '[]')
+        FROM (
+            SELECT f.circuit_id, a.reason, count(*) AS n
+            FROM failing f
+            CROSS JOIN LATERAL (
+                SELECT a.reason
+                FROM attempt a, span
+                WHERE a.circuit_id = f.circuit_id
+                  AND a.occurred_at > span.upto - interval '2 minutes'
+                  AND a.occurred_at <= span.upto
+                  AND a.counts
+                ORDER BY a.occurred_at DESC
+                LIMIT 500
+            ) AS a
+            GROUP BY f.circuit_id, a.reason
+        ) AS w
+    ),
+    'peak', (
+        SELECT json_build_array(h.minute, h.wasted::text)
+        FROM (
+            SELECT r.minute, sum(r.wasted_gbp) AS wasted
+            FROM rollup_minute r, span
+            WHERE r.minute >= span.upto - interval '1 hour' AND r.minute <= span.upto
+            GROUP BY r.minute
+        ) AS h
+        WHERE h.wasted > 0
+        ORDER BY h.wasted DESC, h.minute DESC
+        LIMIT 1
+    )
+)::text

@@ -1,0 +1,219 @@
+"""The rows of the wall's two reads, as typed as the database sent them.
+
+Invariant: the order of an ``array_like`` row's fields is the order in which ``sql/wall_*.sql``
+writes them; a mismatch fails at the first read.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from msgspec import Struct
+
+from controlplane.domain.circuit import Circuit
+
+
+class GatewayRow(Struct, frozen=True):
+    """A gateway with the generation that it is to have in force."""
+
+    id: int
+    name: str
+    labels: dict[str, str]
+    generation: int
+    hash: str
+    compiled_at: datetime | None
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """An instance's verdict on one item of its snapshot (``wire.status.ItemStatus``)."""
+
+    kind: str
+    name: str
+    uid: str
+    verdict: str
+    generation: int = 0
+    reason: str = ""
+    message: str = ""
+    field_path: str = ""
+    applied_at: datetime | None = None
+    acknowledged_at: datetime | None = None
+    first_effect_at: datetime | None = None
+
+
+class InstanceRow(Struct, frozen=True, kw_only=True):
+    """One running instance as it last reported. ``items``: overrides and what was not applied."""
+
+    id: int
+    gateway_id: int
+    boot_id: UUID
+    slot: str
+    version: str
+    started_at: datetime | None
+    last_seen_at: datetime
+    received_generation: int
+    applied_generation: int
+    applied_hash: str
+    applied_at: datetime | None
+    epoch: str
+    config_source: str
+    spool_events: int
+    spool_dropped: int
+    lost_batches: int
+    items: list[Item]
+
+
+class CircuitRow(Struct, frozen=True, array_like=True):
+    """A circuit that something was heard of."""
+
+    id: int
+    provider: str
+    model: str
+    region: str
+
+    @property
+    def circuit(self) -> Circuit:
+        """Its identity."""
+        return Circuit(self.provider, self.model, self.region)
+
+
+class StateRow(Struct, frozen=True, array_like=True):
+    """One breaker of one instance."""
+
+    instance_id: int
+    circuit_id: int
+    state: str
+    since: datetime
+    cause: str
+    mode: str
+    override_uid: str
+    would_be: str
+    ramp_percent: int
+    stuck: bool
+    next_probe_at: datetime | None
+    keys_ready: int | None
+    keys_total: int | None
+    keys_note: str
+    calls: int
+    failures: int
+    consecutive: int
+
+
+class OverrideRow(Struct, frozen=True, kw_only=True):
+    """An override that has not ended and whose time has not passed."""
+
+    uid: str
+    name: str
+    mode: str
+    gateway: str
+    selector: str
+    provider: str
+    model: str
+    region: str
+    reason: str
+    generation: int
+    created_at: datetime
+    created_by: str
+    expires_at: datetime
+    allow_last_healthy: bool
+
+
+class BudgetRow(Struct, frozen=True, kw_only=True):
+    """A retry budget's match and ratio."""
+
+    name: str
+    level: str
+    gateway: str
+    selector: str
+    provider: str
+    model: str
+    region: str
+    tenant: str
+    ratio_per_mille: int
+
+
+class BalanceRow(Struct, frozen=True, array_like=True):
+    """One scope's buckets, summed over the instances in contact."""
+
+    scope: str
+    balance: int
+    earned: int
+    spent: int
+    refused: int
+
+
+class MinuteRow(Struct, frozen=True, array_like=True):
+    """One circuit's minute over all gateways."""
+
+    circuit_id: int
+    minute: datetime
+    attempts: int
+    firsts: int
+    retries: int
+    failed: int
+    refused_breaker: int
+    refused_override: int
+    refused_budget: int
+    cost_gbp: Decimal
+    wasted_gbp: Decimal
+    unpriced: int
+
+
+class TransitionRow(Struct, frozen=True, array_like=True):
+    """One breaker changed."""
+
+    instance_id: int
+    circuit_id: int
+    at: datetime
+    from_state: str
+    to_state: str
+    mode: str
+
+
+class Reason(Struct, frozen=True, array_like=True):
+    """Why a circuit's attempts failed, the most frequent first."""
+
+    circuit_id: int
+    reason: str
+
+
+class Peak(Struct, frozen=True, array_like=True):
+    """The minute of the last hour that wasted most."""
+
+    minute: datetime
+    wasted_gbp: Decimal
+
+
+class Now(Struct, frozen=True, kw_only=True):
+    """Desired and observed state at ``at`` (the database's clock)."""
+
+    at: datetime
+    version: int
+    epoch: str
+    revision: int
+    gateways: list[GatewayRow]
+    instances: list[InstanceRow]
+    circuits: list[CircuitRow]
+    states: list[StateRow]
+    overrides: list[OverrideRow]
+    budgets: list[BudgetRow]
+    balances: list[BalanceRow]
+
+
+class Trail(Struct, frozen=True, kw_only=True):
+    """The last 15 whole minutes and the one that runs."""
+
+    at: datetime
+    since: datetime
+    minutes: list[MinuteRow]
+    transitions: list[TransitionRow]
+    reasons: list[Reason]
+    peak: Peak | None
+
+
+class Wall(Struct, frozen=True):
+    """Both reads."""
+
+    now: Now
+    trail: Trail

@@ -1,0 +1,219 @@
+"""Rows for tests, inserted for real: plain functions with sensible defaults.
+
+Invariant: every function writes what the product itself would have written, and returns the row
+(or its id where the table has no model). Times default to the database-independent ``now()`` here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.db import connection
+
+from controlplane.domain.circuit import Circuit as Name
+from controlplane.models import (
+    AuditEntry,
+    BudgetState,
+    Circuit,
+    CircuitState,
+    Gateway,
+    GatewayConfig,
+    Instance,
+    Override,
+    Person,
+    RetryBudget,
+    Revision,
+    Role,
+)
+
+PASSWORD = "a-long-enough-test-password"
+_counter = itertools.count(1)
+
+
+def now() -> datetime:
+    """The real time, aware."""
+    return datetime.now(UTC)
+
+
+def ago(seconds: float) -> datetime:
+    """That many seconds before now."""
+    return now() - timedelta(seconds=seconds)
+
+
+def person(name: str = "oncall", role: Role = Role.OPERATOR, **fields: Any) -> Person:
+    """Somebody with a password (``PASSWORD``)."""
+    return Person.objects.create_user(username=name, password=PASSWORD, role=role, **fields)
+
+
+def gateway(name: str = "chat", generation: int = 1, **fields: Any) -> Gateway:
+    """A gateway with a compiled configuration of that generation."""
+    row = Gateway.objects.create(
+        name=name, resource_version=1, created_at=ago(86400), created_by="tests", **fields
+    )
+    GatewayConfig.objects.create(
+        gateway=row,
+        generation=generation,
+        hash=f"{generation:064x}",
+        revision=1,
+        items=0,
+        spec='{"policies":[],"budgets":[],"overrides":[],"routes":[],"prices":[]}',
+        compiled_at=ago(3600),
+    )
+    return row
+
+
+def instance(of: Gateway, slot: str | None = None, **fields: Any) -> Instance:
+    """A running instance in contact, with its gateway's configuration applied."""
+    config = of.config
+    values: dict[str, Any] = {
+        "boot_id": uuid.uuid4(),
+        "slot": slot or f"{of.name}/{next(_counter)}",
+        "started_at": ago(7200),
+        "first_seen_at": ago(7200),
+        "last_seen_at": now(),
+        "status_seq": 1,
+        "received_generation": config.generation,
+        "applied_generation": config.generation,
+        "applied_hash": config.hash,
+        "applied_at": ago(3600),
+        "config_source": "Stream",
+        "epoch": str(Revision.objects.get(id=1).epoch),
+    }
+    return Instance.objects.create(gateway=of, **(values | fields))
+
+
+def circuit(provider: str = "openai", model: str = "gpt-4o", region: str = "us-east") -> Circuit:
+    """A known circuit."""
+    row, _ = Circuit.objects.get_or_create(
+        provider=provider, model=model, region=region, defaults={"first_seen_at": ago(86400)}
+    )
+    return row
+
+
+def circuit_state(of: Instance, target: Circuit, state: str = "Closed", **fields: Any) -> Any:
+    """One breaker of one instance."""
+    values: dict[str, Any] = {"number": 1, "since": ago(600), "cause": "Boot"}
+    values |= {"reported_at": now()} | fields
+    row, _ = CircuitState.objects.update_or_create(
+        gateway_id=of.gateway_id, instance=of, circuit=target, defaults={"state": state} | values
+    )
+    return row
+
+
+def budget_state(of: Instance, scope: str = "system/", balance: int = 40, **fields: Any) -> Any:
+    """One bucket of one instance."""
+    values = {"reported_at": now()} | fields
+    return BudgetState.objects.create(
+        gateway_id=of.gateway_id, instance=of, scope=scope, balance=balance, **values
+    )
+
+
+def rollup(of: Gateway, target: Circuit, minute: datetime | None = None, **counts: Any) -> None:
+    """One minute of one circuit at one gateway."""
+    row: dict[str, Any] = {
+        "gateway_id": of.pk,
+        "circuit_id": target.pk,
+        "minute": (minute or now()).replace(second=0, microsecond=0),
+    } | counts
+    names = ", ".join(row)
+    marks = ", ".join(["%s"] * len(row))
+    with connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO rollup_minute ({names}) VALUES ({marks})", list(row.values()))
+
+
+def transition(
+    of: Instance, target: Circuit, to: str, at: datetime | None = None, **f: Any
+) -> None:
+    """One breaker change in the event table."""
+    at = at or now()
+    row: dict[str, Any] = {
+        "gateway_id": of.gateway_id,
+        "instance_id": of.pk,
+        "circuit_id": target.pk,
+        "id": uuid.uuid4(),
+        "occurred_at": at,
+        "received_at": at,
+        "number": next(_counter),
+        "from_state": "Closed" if to == "Open" else "Open",
+        "to_state": to,
+        "cause": "FailureRatio" if to == "Open" else "OpenPeriodOver",
+        "mode": "Auto",
+        "calls": 0,
+        "failures": 0,
+        "slow": 0,
+        "consecutive": 0,
+        "generation": 1,
+    } | f
+    names = ", ".join(row)
+    marks = ", ".join(["%s"] * len(row))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT switchgear_ensure_days(%s, %s)", [at.date(), at.date()])
+        cursor.execute(f"INSERT INTO transition ({names}) VALUES ({marks})", list(row.values()))
+
+
+def override(mode: str = "ForceOpen", **fields: Any) -> Override:
+    """An active override that ends in half an hour."""
+    values: dict[str, Any] = {
+        "name": f"ovr-{next(_counter)}",
+        "mode": mode,
+        "reason": "provider browns out",
+        "resource_version": next(_counter),
+        "created_at": ago(60),
+        "created_by": "oncall",
+        "expires_at": now() + timedelta(minutes=30),
+    }
+    return Override.objects.create(**(values | fields))
+
+
+def override_item(of: Override, verdict: str = "Applied", **fields: Any) -> dict[str, Any]:
+    """An instance's verdict on an override, as a status report carries it."""
+    return {
+        "kind": "Override",
+        "name": of.name,
+        "uid": str(of.uid),
+        "generation": of.generation,
+        "verdict": verdict,
+    } | fields
+
+
+def retry_budget(name: str = "default", level: str = "circuit", **fields: Any) -> RetryBudget:
+    """A retry budget of 10 %."""
+    values: dict[str, Any] = {
+        "name": name,
+        "level": level,
+        "spec": {"ratio_per_mille": 100, "min_per_second": 0.1, "burst": 20},
+        "resource_version": next(_counter),
+        "created_at": ago(3600),
+        "created_by": "tests",
+        "updated_at": ago(3600),
+        "updated_by": "tests",
+    }
+    return RetryBudget.objects.create(**(values | fields))
+
+
+def audit_entry(action: str = "create", **fields: Any) -> AuditEntry:
+    """One line of the audit."""
+    values: dict[str, Any] = {
+        "at": now(),
+        "actor": "oncall",
+        "actor_kind": "person",
+        "action": action,
+        "object_kind": "Override",
+        "object_name": "ovr-1",
+        "reason": "provider browns out",
+    }
+    return AuditEntry.objects.create(**(values | fields))
+
+
+def pounds(text: str) -> Decimal:
+    """An exact amount."""
+    return Decimal(text)
+
+
+def name_of(row: Circuit) -> str:
+    """The written form of a circuit row."""
+    return str(Name(row.provider, row.model, row.region))
