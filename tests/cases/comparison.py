@@ -5,8 +5,8 @@ Only the keys of ``expected`` are compared; a result may say more. Rules:
 - numbers agree within 0.001 (or one part in 10^12); a bool is never a number;
 - an expected text against a ``Decimal`` or ``Fraction`` result is compared as an exact number;
 - ``accept`` maps a path (``scope``, ``after[5].state``) to further right values;
-- ``x_any_of``, ``x_not``, ``x_below`` and ``x_at_least`` are tests of the result ``x`` (bare
-  ``any_of`` and ``not`` of the result of that name); ``must_not_start_with`` lists prefixes;
+- ``x_any_of``, ``x_not``, ``x_below``, ``x_at_least`` and ``x_range`` are tests of the result ``x``
+  (bare ``any_of`` and ``not`` of the result of that name); ``must_not_start_with`` lists prefixes;
 - a list under a name with ``status`` in it means any of, where the result is a single number;
 - a sentence that the result has no key for is prose for the reader and is not compared.
 
@@ -116,6 +116,7 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "not": _none_of,
     "below": lambda got, want: got < want,
     "at_least": lambda got, want: got >= want,
+    "range": lambda got, want: got is not None and want[0] <= got <= want[1],
     "must_not_start_with": lambda got, want: not str(got).startswith(tuple(want)),
 }
 

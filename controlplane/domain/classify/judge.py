@@ -1,0 +1,126 @@
+"""One attempt, one verdict.
+
+The questions, in order: has the client gone? did the answer say that it failed (status, body,
+stream)? did the connection fail? is the answer whole? Only then is it a success.
+
+Invariants: once output has reached the client the verdict is never retryable; a client's leaving
+and its own deadline never count against a breaker; nothing raises, whatever a provider sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.domain.classify.faults import reason_of
+from controlplane.domain.classify.lookup import look_up
+from controlplane.domain.classify.observation import Observation
+from controlplane.domain.classify.providers import Row
+from controlplane.domain.classify.rules import RULES
+from controlplane.domain.classify.signals import is_html, parse_body, read_signals
+from controlplane.domain.classify.stream import FILTERED, StreamProgress, finish_reasons
+from controlplane.domain.hints import Hint, parse_hint
+from controlplane.domain.pace import fold_names
+from controlplane.domain.verdict import Kind, Scope, Verdict
+
+_NO_HINT = Hint()
+
+
+def classify(observation: Observation) -> Verdict:
+    """The verdict on one attempt. Unknown answers get the defaults listed in ``providers``."""
+    context = observation.context
+    if not context.client_connected:
+        return _verdict("client_cancelled", observation)
+    headers = fold_names(observation.headers)
+    status = observation.status
+    if status is not None and not 200 <= status < 300:
+        return _error_answer(observation, headers, status, parse_body(observation.body))
+    stream = observation.stream
+    if stream is not None and not isinstance(stream, StreamProgress):
+        stream = StreamProgress.of(stream)
+    if stream is not None and stream.error is not None:
+        return _error_answer(observation, headers, 200, stream.error)
+    finished = stream is not None and stream.finished
+    if observation.fault is not None and not finished:
+        return _verdict(reason_of(observation.fault, context), observation)
+    if status is None:
+        return _verdict("ok" if finished else "no_observation", observation)
+    if stream is not None:
+        if not stream.finished:
+            return _verdict("truncated_stream", observation)
+        return _verdict("content_filtered" if stream.filtered else "ok", observation)
+    return _good_status(observation, headers, status)
+
+
+def _good_status(observation: Observation, headers: Mapping[str, str], status: int) -> Verdict:
+    """A 2xx whole answer: the error may still be inside it, or it may not be an answer."""
+    body = parse_body(observation.body)
+    if isinstance(body, Mapping):
+        failed = _failure_inside(body)
+        if failed is not None:
+            return _error_answer(observation, headers, 200, failed)
+        if any(reason in FILTERED for reason in finish_reasons(body)):
+            return _verdict("content_filtered", observation)
+    elif isinstance(body, str):
+        is_json = "json" in headers.get("content-type", "").lower()
+        if is_html(headers, body) or (is_json and status != 204):
+            return _verdict("malformed_answer", observation)
+        if not body.strip() and status != 204:
+            return _verdict("malformed_answer", observation)
+    return _verdict("ok", observation)
+
+
+def _failure_inside(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The error that a 200's body carries, or None for a good answer.
+
+    OpenAI's Responses carry ``"error": null`` when they are good.
+    """
+    if body.get("error") or body.get("errors") or body.get("type") == "error":
+        return body
+    if body.get("status") == "failed":
+        return {"code": "server_error", **body}
+    base = body.get("base_resp")
+    if isinstance(base, Mapping) and base.get("status_code"):
+        return body
+    feedback = body.get("promptFeedback")
+    if isinstance(feedback, Mapping) and feedback.get("blockReason"):
+        return {"code": "content_filter", "message": str(feedback["blockReason"])}
+    choices = body.get("choices")
+    for choice in choices[:20] if isinstance(choices, list) else ():
+        if isinstance(choice, Mapping) and choice.get("error"):
+            return choice
+    if choices == [] or "error" in finish_reasons(body):
+        return {"code": "upstream_error", "message": "provider returned error"}
+    return None
+
+
+def _error_answer(
+    observation: Observation, headers: Mapping[str, str], status: int, body: Any
+) -> Verdict:
+    """Codes and messages before the status; the status that a 200's error states, before 200."""
+    signals = read_signals(headers, body)
+    if status == 200 and signals.inner_status is not None:
+        status = signals.inner_status
+    row = look_up(observation.provider, status, signals)
+    hint = parse_hint(
+        headers, body, now=observation.now, status=429 if row.reason == "rate_limited" else status
+    )
+    return _verdict(row.reason, observation, row=row, hint=hint)
+
+
+def _verdict(
+    reason: str, observation: Observation, *, row: Row | None = None, hint: Hint = _NO_HINT
+) -> Verdict:
+    rule = RULES[reason]
+    kind, retryable, counts = rule.kind, rule.retryable, rule.counts
+    if hint.server_says is False and retryable:
+        # The server's outright no beats what the status promises; the failure is as real.
+        kind, retryable = Kind.PERMANENT, False
+    elif hint.server_says is True and reason == "invalid_request":
+        kind, retryable = Kind.RETRYABLE, True
+    if observation.context.bytes_sent_to_client > 0:
+        retryable = False
+        if kind in (Kind.RETRYABLE, Kind.PERMANENT):
+            kind = Kind.PARTIAL
+    scope: Scope = row.scope if row is not None and row.scope is not None else rule.scope
+    return Verdict(kind, reason, retryable, counts, scope, hint.hint_s)

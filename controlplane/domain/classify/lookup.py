@@ -1,0 +1,60 @@
+"""Find the row of the provider table that fits an error answer.
+
+Invariant: the order of the table is the only precedence; the status decides where no row does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from controlplane.domain.classify.providers import BY_STATUS, ROWS, Row
+from controlplane.domain.classify.signals import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    row: Row
+    provider: re.Pattern[str] | None
+    code: re.Pattern[str] | None
+    message: re.Pattern[str] | None
+
+
+def _compiled(row: Row) -> _Compiled:
+    return _Compiled(
+        row,
+        re.compile(row.provider) if row.provider else None,
+        re.compile(row.code) if row.code else None,
+        re.compile(row.message) if row.message else None,
+    )
+
+
+_TABLE = tuple(_compiled(row) for row in ROWS)
+
+
+def look_up(provider: str, status: int, signals: Signals) -> Row:
+    """The first row that fits an error answer; the status's default when none does.
+
+    ``status``: the HTTP status, or the one that an error inside a 200 states itself, else 200.
+    """
+    name = provider.lower()
+    for entry in _TABLE:
+        row = entry.row
+        if (
+            (not row.statuses or status in row.statuses)
+            and (entry.provider is None or entry.provider.search(name))
+            and (entry.code is None or any(map(entry.code.fullmatch, signals.codes)))
+            and (entry.message is None or entry.message.search(signals.message))
+            and (row.when is None or row.when(signals))
+        ):
+            return row
+    return Row(default_of(status), statuses=(status,))
+
+
+def default_of(status: int) -> str:
+    """The reason for an answer of which only the status is understood."""
+    if status in BY_STATUS:
+        return BY_STATUS[status]
+    if 300 <= status < 400:
+        return "redirected"
+    return "invalid_request" if 400 <= status < 500 else "server_error"

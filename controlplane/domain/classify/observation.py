@@ -1,0 +1,91 @@
+"""What was seen of one attempt: the whole input of ``classify``, in our own words.
+
+Each transport has one table from its library's exceptions to ``Phase`` and ``Cause``; nothing of a
+library comes further than that. Times are seconds.
+
+Invariant: data only. A stream's reader looks at a completion as it passes and never keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from controlplane.domain.classify.stream import StreamEvent, StreamProgress
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Phase(StrEnum):
+    """How far a call had come when its connection failed."""
+
+    RESOLVING = "resolving"
+    CONNECTING = "connecting"
+    TLS = "tls"
+    POOL_CHECKOUT = "pool_checkout"
+    AWAITING_HEADERS = "awaiting_headers"
+    READING_BODY = "reading_body"
+
+
+class Cause(StrEnum):
+    """What ended the connection."""
+
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+    RESET = "reset"
+    CLOSED = "closed"  # by the peer, before the answer was complete
+    MALFORMED = "malformed"  # what came is not HTTP
+    NAME = "name"  # the resolver failed
+    CERTIFICATE = "certificate"
+    NOT_PROCESSED = "not_processed"  # HTTP/2 REFUSED_STREAM, or GOAWAY below our stream
+    CANCELLED = "cancelled"
+    LOCAL_LIMIT = "local_limit"  # our own files, ports, memory or pool
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A connection that failed. ``request_bytes_acked`` None: not known."""
+
+    phase: Phase
+    cause: Cause = Cause.OTHER
+    reused_connection: bool = False
+    request_bytes_acked: int | None = None
+    self_inflicted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Our side of the call: the client, what it already has, and whose time limit it was."""
+
+    client_connected: bool = True
+    bytes_sent_to_client: int = 0
+    streaming: bool = False
+    caller_deadline_s: float | None = None
+    elapsed_s: float | None = None
+    provider_header_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything that is known of one attempt.
+
+    ``status``: None without a response. ``body``: a parsed object, text, or None when it was not
+    kept. ``stream``: its events, or the ``StreamProgress`` that watched them go by. ``now``: aware,
+    for waits that are written as dates.
+    """
+
+    provider: str
+    now: datetime
+    model: str = ""
+    status: int | None = None
+    headers: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    body: Any = None
+    stream: Sequence[StreamEvent] | StreamProgress | None = None
+    fault: Fault | None = None
+    context: Context = Context()

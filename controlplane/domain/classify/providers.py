@@ -1,0 +1,226 @@
+"""Provider knowledge: which code, message and status means which reason. Add a row to extend it.
+
+The first row that matches wins, so rows stand from the unmistakable to the vague: codes with one
+meaning, messages that refine a shared code, shared codes, vague messages, then the bare status.
+``code`` must match one whole code (lower case, no punctuation, see ``signals``); ``message`` is
+searched in the lower-case text; ``when`` is a further test. An empty field matches everything.
+
+Invariant: rows hold facts about providers; what a reason leads to stands in ``rules``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controlplane.domain.classify.signals import Signals
+from controlplane.domain.verdict import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One fact. ``statuses`` () means any; ``scope`` None means the reason's own."""
+
+    reason: str
+    provider: str = ""
+    statuses: tuple[int, ...] = ()
+    code: str = ""
+    message: str = ""
+    scope: Scope | None = None
+    when: Callable[[Signals], bool] | None = None
+
+
+_LIMIT_AND_ASK = re.compile(r"limit:?\s*([0-9][0-9,]*)\b.{0,80}?requested:?\s*([0-9][0-9,]*)")
+_REFUSED = (200, 400, 401, 402, 403, 404, 412, 413, 422, 429)
+_BAD = (200, 400, 404, 410, 422)
+_SIZE = (200, 400, 413, 422)
+
+
+def asks_more_than_the_limit(signals: Signals) -> bool:
+    """One request needs more than a whole period allows ("Limit 30000, Requested 342389").
+
+    With "Used" between the two it is an ordinary limit that waiting helps, unless the request alone
+    is above it. Code and type are the same in both.
+    """
+    match = _LIMIT_AND_ASK.search(signals.message)
+    if match is None:
+        return False
+    limit, asked = (int(text.replace(",", "")[:15]) for text in match.groups())
+    return asked > limit
+
+
+def no_wait_named(signals: Signals) -> bool:
+    """Nothing says when to come back, as it would for a limit that refills."""
+    return not signals.has_wait and "try again in" not in signals.message
+
+
+ROWS: tuple[Row, ...] = (
+    # 1. A limit that no wait satisfies, under the codes of one that refills.
+    Row("request_too_large", statuses=(200, 400, 413, 429), when=asks_more_than_the_limit),
+    Row("request_too_large", statuses=(413, 429), message=r"^request too large"),
+    Row("request_too_large", "anthropic", (429,),
+        message=r"long context (requests|beta)", when=no_wait_named),
+    # 2. Codes with one meaning.
+    Row("quota_exhausted", code=r"insufficient(user)?(quota|balance|credits?|funds)|quotaexceeded"
+        r"|usagelimit(reached|exceeded)|billing(hardlimitreached|notactive|error)|arrearage"
+        r"|exceededcurrentquotaerror|creditbalancetoolow|(account)?outofcredits?|paymentrequired"
+        r"|servicequotaexceeded(exception)?|daily(limit|quota)exceeded|.*quotaexhausted"
+        r"|creditsexhausted|noquota|accountoverdue|prepaidbillingoverdue|insufficientcredit"),
+    Row("spend_cap", code=r".*spend(ing)?limit(reached|exceeded)|budgetexceeded(error)?"
+        r"|monthlylimit(reached|exceeded)|.*spendingcap.*"),
+    Row("content_filtered", code=r"content(filter(ed)?|policyviolation|moderation.*|blocked)"
+        r"|contentfiltererror|responsibleaipolicyviolation|moderationblocked|moderationerror"
+        r"|datainspectionfailed|promptblocked|invalidprompt|prohibitedcontent|safety(error)?"
+        r"|sensitive(content)?|guardrailintervened|unsafecontent"),
+    Row("context_length", code=r"context(length|window)exceeded(error)?|prompttoolong"
+        r"|stringabovemaxlength|(input)?tokens?limitexceeded|maxtokensexceeded|inputtoolong"
+        r"|contextlengtherror|exceedcontextsizeerror"),
+    Row("request_too_large", code=r"(request|payload|requestentity|contentlength)toolarge"),
+    Row("model_not_found", code=r"(model|deployment)(not(found|exist)|decommissioned|deprecated"
+        r"|terminated|retired|gone|doesnotexist)(exception|error)?|unknownmodel|nosuchmodel"
+        r"|invalidmodel(name|error)?|unsupportedmodel|modelnotsupported|modelnotavailable"),
+    Row("model_not_ready", code=r"modelnotready(exception)?|modelloading|modelwarmingup"),
+    Row("auth", code=r"(invalid|incorrect|expired|missing|revoked)apikey|apikey(invalid|expired)"
+        r"|invalidauthentication|account(deactivated|disabled|suspended)|accessterminated"
+        r"|tokenexpired|expiredtoken(exception)?|unrecognizedclient(exception)?"
+        r"|invalidsignature(exception)?|unauthenticated|mismatchedorganization"),
+    # 3. Google: a used-up day and a used-up minute share one status and one message.
+    Row("quota_exhausted", "gemini|google|vertex", (200, 429), code=r".*perday.*"),
+    Row("quota_exhausted", "gemini|google|vertex", (200, 429), message=r"\blimit: 0\b"),
+    Row("rate_limited", "gemini|google|vertex", (200, 429), code="resourceexhausted",
+        when=lambda signals: signals.has_wait),
+    # 4. Messages that say more than the code or the status beside them.
+    Row("spend_cap", statuses=_REFUSED, message=r"spend(ing)? (limit|cap)|specified api usage limit"
+        r"|monthly (usage|budget|spend)|usage cap\b"),
+    Row("quota_exhausted", statuses=_REFUSED, message=r"credit balance is too low"
+        r"|insufficient (account |user )?(balance|credits?|funds|quota)|out of credits"
+        r"|requires? (more|additional) credits?|can only afford|used all (available )?credits"
+        r"|exceeded your (current quota|monthly)|no (remaining |more )?credits"
+        r"|credits (are |have been )?(depleted|exhausted)|hard limit has been reached"
+        r"|usage limit has been reached|key limit exceeded|free-models-per-day|please recharge"
+        r"|in arrears|overdue|purchase (more )?credits|trial key|billing (is )?not active"
+        r"|quota (for .{0,60}|is |has been )?(used up|exhausted)[^.]{0,60}\b(plan|billing)"),
+    Row("quota_exhausted", statuses=(200, 400, 429), when=no_wait_named,
+        message=r"(per[- ]day|daily) (limit|quota|token)|(tokens?|requests?) per day"
+        r"|\bdaily\b.{0,40}\b(limit|quota)"),
+    Row("auth", statuses=_REFUSED, message=r"(invalid|incorrect|expired|missing) (x-)?api[- ]key"
+        r"|api key (is )?(not valid|invalid|expired|disabled|not found|was reported)"
+        r"|no auth credentials|invalid subscription key|oauth token (has )?expired"
+        r"|(organi[sz]ation|account|workspace|project) (has been|is|was) (disabled|deactivated|"
+        r"suspended|banned)|invalid bearer token"),
+    Row("permission", statuses=(200, 400, 403, 451), message=r"(country|region|location)[^.]{0,60}"
+        r"not (supported|available|allowed)|unsupported_country"),
+    Row("context_length", statuses=(*_SIZE, 500), message=r"maximum context (length|window)"
+        r"|context (length|window|size)[^.]{0,60}exceed"
+        r"|exceed[^.]{0,60}context (length|window|size)"
+        r"|(prompt|input) is too long|(prompt|input) (contains|has) .{0,40}too large for model"
+        r"|(input|prompt|token) (token )?count[^.]{0,60}exceeds|reduce the length of the (messages|"
+        r"prompt|input)|exceeds the maximum number of (input )?tokens|too many (input )?tokens in"),
+    Row("request_too_large", statuses=_SIZE,
+        message=r"(request|payload|body|entity)( entity| body| size)? (is )?too large"
+        r"|exceeds the maximum (allowed )?(number of bytes|size)"),
+    Row("content_filtered", statuses=(200, 400, 403, 422, 451),
+        message=r"content[- _](filter|policy|management|moderation)|\bflagged\b|responsible ai"
+        r"|safety (system|filter|polic)|prohibited (content|use)|usage polic|moderation"
+        r"|inappropriate content|guardrail"),
+    Row("model_not_found", statuses=_BAD, message=r"\bmodel\b.{0,120}(not exist|not found"
+        r"|(is|was|been) (decommissioned|deprecated|retired)|end of (its )?life|is not a valid"
+        r"|no longer (available|supported)|not supported for gen)"
+        r"|models?/\S{1,80} is not found|not a valid model|no endpoints found"
+        r"|model identifier is invalid|unknown model|invalid model|no such model|unsupported model"
+        r"|^(model: |deployment)\S+|deployment[^.]{0,60}does not exist"),
+    # 5. Aggregators: the model's host failed, not the aggregator and not our key.
+    Row("rate_limited", statuses=(200, 400, 403, 429, 502, 503),
+        message=r"rate[- ]limited upstream|upstream rate limit", scope=Scope.MODEL),
+    Row("rate_limited", statuses=(429,), message=r"provider returned error", scope=Scope.MODEL),
+    Row("upstream_error", statuses=(200, 400, 500, 502, 503, 504, 520, 524),
+        message=r"provider returned error"),
+    Row("timeout", "openrouter", (408, 504, 524), scope=Scope.MODEL),
+    Row("upstream_error", "openrouter", (500, 502, 503)),
+    # 6. Codes that several faults share. Capacity before rate, rate before the rest.
+    Row("model_overloaded", code=r"(service)?tiercapacityexceeded|servicetiercapacityexceeded|3505"
+        r"|modeloverloaded|resourceunavailable|nocapacity|modelunavailable|capacityexceeded"),
+    Row("model_overloaded", message=r"flex tier capacity|(service tier )?capacity exceeded for this"
+        r" model"),
+    Row("overloaded", statuses=(503,), code=r"slowdown"),
+    Row("model_overloaded", message=r"\bmodel\b[^.]{0,60}(overloaded|at capacity|\bbusy\b"
+        r"|unavailable|high demand)"),
+    Row("overloaded", code=r"(server|engine|serveris|engineis|service)?overloaded(error|exception)?"
+        r"|serverbusy|overload"),
+    Row("overloaded", statuses=(200, 400, 403, 429, 500, 502, 503),
+        message=r"(engine|server|service|system)\b[^.]{0,40}(overloaded|at capacity|\bbusy\b)"),
+    Row("request_too_large", statuses=(413,)),
+    Row("timeout", code=r"modeltimeout(exception)?", scope=Scope.MODEL),
+    Row("timeout", code=r"deadlineexceeded|(request|gateway|upstream|internalerror)?time(d)?out"
+        r"(error|exception)?|requesttimedout"),
+    Row("conflict", code=r"conflict(error|exception)?|aborted"),
+    Row("rate_limited", code=r"ratelimit(s|ed|error|exceeded(error)?|reached|reachederror)?"
+        r"|rateexceeded|ratelimiterror|toomanyrequests(exception|error)?|slowdown"
+        r"|throttl(ing|ed)(exception|error|ratequota|allocationquota|burstrate)?|resourceexhausted"
+        r"|(requestlimit|tpm|rpm)exceeded|requestthrottled(exception)?|concurrencylimitexceeded"),
+    Row("rate_limited", "mistral", code=r"1300"),
+    Row("rate_limited", "zhipu|zai|glm|bigmodel", code=r"1302|1303|1305"),
+    Row("quota_exhausted", "zhipu|zai|glm|bigmodel", code=r"1113|1304|1308"),
+    Row("rate_limited", "minimax", (200, 429), code=r"1002|1039|1041"),
+    Row("quota_exhausted", "minimax", (200,), code=r"1008"),
+    Row("auth", "minimax", (200,), code=r"1004|2049"),
+    Row("content_filtered", "minimax", (200,), code=r"1026|1027"),
+    Row("model_overloaded", "groq", (498,)),
+    Row("model_error", code=r"model(stream)?error(exception)?"),
+    Row("overloaded", statuses=(200, 400, 429, 503),
+        code=r"(service)?unavailable(exception|error)?"),
+    Row("auth", code=r"authentication(error|failed|required)|unauthori[sz]ed(exception)?"
+        r"|autherror|notauthenticated", statuses=_REFUSED),
+    Row("permission", statuses=_REFUSED, code=r"permission(denied|error)(error)?|access"
+        r"denied(exception|error)?|forbidden|notauthorized(exception)?|servicedisabled"),
+    Row("not_found", statuses=(404,), message=r"(invalid|unknown) (request )?url|unknown route"),
+    Row("not_found", statuses=_BAD, message=r"\b(file|response|thread|batch|vector store|"
+        r"conversation|container|item)\b[^.]{0,80}not found"),
+    Row("model_not_found", statuses=_BAD, code=r"notfound(error)?|resourcenotfound(exception)?"),
+    Row("server_error", code=r"(internal)?servererror|internal(error|serverexception|failure)?"
+        r"|apierror|badgateway|providererror|systemerror|serverexception|upstreamerror"
+        r"|serviceunavailable(exception|error)?|unavailable"),
+    Row("invalid_request", statuses=(200,), code=r"invalid(request(error)?|argument|parameter"
+        r"(error)?)|validation(exception|error)|badrequest(error)?|failedprecondition"),
+    # 7. Vague messages under a status that says nothing of the kind.
+    Row("rate_limited", statuses=(200, 400, 403, 503), message=r"rate[- ]?limit|too many requests"
+        r"|throttl|error code: 1015"),
+    Row("blocked_at_edge", statuses=(403,), when=lambda signals: signals.html),
+    Row("blocked_at_edge", statuses=(403,), message=r"error code: 10[0-9]{2}|attention required"
+        r"|just a moment|cloudflare"),
+    Row("overloaded", statuses=_BAD, message=r"overloaded|temporar(y|ily)|try again later"
+        r"|try again shortly|retry later|at capacity|no available (channel|provider|account)"
+        r"|service (is )?unavailable|upstream (error|request failed|connect)"),
+)  # fmt: skip
+
+# 8. The status alone: the documented default. 408, 409, 425 and 429 pass; other 4xx are the
+# request's; every 5xx that is not listed is a server_error; an unknown error inside a 200 too.
+BY_STATUS: dict[int, str] = {
+    400: "invalid_request",
+    401: "auth",
+    402: "quota_exhausted",
+    403: "permission",
+    404: "model_not_found",
+    408: "timeout",
+    409: "conflict",
+    410: "model_not_found",
+    413: "request_too_large",
+    414: "request_too_large",
+    421: "not_processed",
+    423: "conflict",
+    424: "model_error",
+    425: "not_processed",
+    429: "rate_limited",
+    431: "request_too_large",
+    451: "blocked_at_edge",
+    499: "not_processed",
+    501: "not_implemented",
+    503: "overloaded",
+    504: "timeout",
+    505: "not_implemented",
+    511: "local_limit",  # a network that wants us to log in, between us and the provider
+    522: "timeout",
+    524: "timeout",
+    529: "overloaded",
+}

@@ -1,0 +1,141 @@
+"""Watching a stream go by: has it ended properly, and did it carry an error?
+
+Fed event by event by the gateway, so it looks for a marker in the raw bytes and parses only the
+few events that can matter; its memory is constant.
+
+Invariant: what a stream said first about failing stands; an end mark does not undo an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_DONE = "[DONE]"
+# One of these stands in every event that ends or fails a stream of the providers we know. Inside
+# generated text the quotes are escaped, so prose about an "error" costs no parse.
+_MARKERS = (
+    b'"error"', b"Exception", b'eason":"', b'eason": "', b'eason" :', b"message_stop",
+    b"messageStop", b"message-end", b"response.completed", b"response.incomplete",
+    b"response.failed", b"response.cancelled", b"response.done", b"response.error", b'"done"',
+)  # fmt: skip
+_END_TYPES = frozenset(
+    {"message_stop", "response.completed", "response.incomplete", "response.cancelled"}
+    | {"response.done", "message-end", "messageStop"}
+)
+# Finish reasons (OpenAI's and Google's) that mean: output was held back.
+FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "blocklist", "spii"})
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """One SSE event: its name, its data (parsed, or raw text or bytes) and any comment."""
+
+    event: str | None = None
+    data: Any = None
+    comment: str | None = None
+
+
+class StreamProgress:
+    """What has been seen of one stream. Not shared between threads.
+
+    ``error``: the first error object (with ``type`` filled from the event's name), else None.
+    ``finished``: an end mark was seen. ``filtered``: it ended because content was held back.
+    """
+
+    __slots__ = ("error", "events", "filtered", "finished")
+
+    def __init__(self) -> None:
+        self.error: Mapping[str, Any] | None = None
+        self.finished = False
+        self.filtered = False
+        self.events = 0
+
+    @classmethod
+    def of(cls, events: Sequence[StreamEvent]) -> StreamProgress:
+        """The progress after all of ``events``."""
+        progress = cls()
+        for event in events:
+            progress.feed(event.event, event.data)
+        return progress
+
+    def feed(self, event: str | None, data: Any) -> None:
+        """Note one event. ``data`` may be raw (bytes, text) or parsed; comments are not fed."""
+        if data is None and not event:
+            return
+        self.events += 1
+        if isinstance(data, str):
+            if data.strip() == _DONE:
+                self.finished = True
+                return
+            data = data.encode("utf-8", "replace")
+        if isinstance(data, bytes | bytearray | memoryview):
+            raw = bytes(data)
+            if raw.strip() == b"[DONE]":
+                self.finished = True
+                return
+            if not _telling(event or "") and not any(marker in raw for marker in _MARKERS):
+                return
+            try:
+                data = json.loads(raw)
+            except (ValueError, RecursionError):
+                data = {"message": raw[:2000].decode("utf-8", "replace")}
+        self._note(event or "", data if isinstance(data, Mapping) else {})
+
+    def _note(self, event: str, item: Mapping[str, Any]) -> None:
+        kind = str(item.get("type") or event)
+        error = _error_of(event, kind, item)
+        if error is not None:
+            self.error = self.error or error
+        elif (
+            kind in _END_TYPES
+            or event in _END_TYPES
+            or "messageStop" in item
+            or item.get("done") is True
+        ):
+            self.finished = True
+        for reason in finish_reasons(item):
+            if reason == "error":
+                self.error = self.error or {"type": "upstream_error", "message": ""}
+            self.finished = True
+            self.filtered = self.filtered or reason in FILTERED
+
+
+def _telling(event: str) -> bool:
+    """True for an event name that alone ends or fails a stream."""
+    return event == "error" or event in _END_TYPES or event.endswith(("Exception", ".failed"))
+
+
+def _error_of(event: str, kind: str, item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The error that one event carries, as an object shaped like an error body."""
+    for holder in (item, item.get("response"), item.get("message")):
+        if isinstance(holder, Mapping) and holder.get("error"):
+            return holder
+    if event == "error" or kind in ("error", "response.failed", "response.error"):
+        return {**item, "type": item.get("type") or "error"} if item else {"type": "error"}
+    for name in (event, kind, *map(str, item)):
+        if name.endswith("Exception"):  # Amazon names the event, or the member, after the fault
+            inner = item.get(name)
+            return {"code": name, **(inner if isinstance(inner, Mapping) else item)}
+    feedback = item.get("promptFeedback")
+    if isinstance(feedback, Mapping) and feedback.get("blockReason"):
+        return {"code": "content_filter", "message": str(feedback["blockReason"])}
+    return None
+
+
+def finish_reasons(item: Mapping[str, Any]) -> list[str]:
+    """Why generation stopped, in lower case, for each choice of one event or one whole answer.
+
+    Anthropic's ``stop_reason`` is left out: its end mark is ``message_stop`` and nothing less.
+    """
+    found = []
+    for group in ("choices", "candidates"):
+        members = item.get(group)
+        for member in members[:50] if isinstance(members, list) else ():
+            if isinstance(member, Mapping):
+                reason = member.get("finish_reason") or member.get("finishReason")
+                if isinstance(reason, str):
+                    found.append(reason.lower())
+    return found

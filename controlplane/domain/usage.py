@@ -1,0 +1,271 @@
+"""From what a provider says it used to disjoint token counts, for whole answers and streams.
+
+Counts are whole tokens. The shapes are told apart by their own field names, not by the provider's
+name, because compatible servers answer in each other's shapes.
+
+Invariants: a count is None (not known) or at least 0, never an invented 0; input, cached_read and
+cache_write do not overlap; output includes reasoning; an estimate is marked as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+# No model reads or writes this much in one call: a larger count is a broken counter.
+MOST_TOKENS = 1_000_000_000
+_BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Disjoint counts of one attempt; None is not known.
+
+    ``estimated``: some count is our estimate, not the provider's. ``invalid``: the provider's own
+    numbers contradict each other or cannot be; what could be kept of them was kept.
+    """
+
+    input: int | None
+    cached_read: int | None
+    cache_write: int | None
+    output: int | None
+    reasoning_in_output: int | None
+    estimated: bool = False
+    invalid: bool = False
+
+
+NOTHING = Tokens(0, 0, 0, 0, 0)
+UNKNOWN = Tokens(None, None, None, None, None)
+
+
+def tokens(
+    provider: str,
+    usage: Mapping[str, Any] | None,
+    *,
+    prompt_estimate: int | None = None,
+    output_estimate: int | None = None,
+) -> Tokens:
+    """Counts from a ``usage`` object (or a whole answer that holds one).
+
+    Without usable usage the estimates stand in and the result is marked; without them it is None.
+    """
+    found = find_usage(usage) if usage is not None else None
+    counted = _counted(provider, found) if found else None
+    if counted is None:
+        counted = replace(UNKNOWN, cached_read=0, cache_write=0, reasoning_in_output=0)
+    return fill(counted, prompt_estimate=prompt_estimate, output_estimate=output_estimate)
+
+
+def fill(
+    counted: Tokens, *, prompt_estimate: int | None = None, output_estimate: int | None = None
+) -> Tokens:
+    """Put estimates where a count is not known. An invalid count is never papered over."""
+    if counted.invalid:
+        return counted
+    given_input = counted.input is None and prompt_estimate is not None
+    given_output = counted.output is None and output_estimate is not None
+    return replace(
+        counted,
+        input=prompt_estimate if given_input else counted.input,
+        output=output_estimate if given_output else counted.output,
+        estimated=counted.estimated or given_input or given_output,
+    )
+
+
+def estimate_tokens(size_bytes: int, words: int = 0) -> int:
+    """About four UTF-8 bytes a token for prose, and not fewer tokens than words."""
+    return max(math.ceil(size_bytes / _BYTES_PER_TOKEN), words)
+
+
+def find_usage(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The usage object inside an answer or a stream event; ``answer`` itself when it is one."""
+    for name in ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics"):
+        inner = answer.get(name)
+        if isinstance(inner, Mapping) and inner:
+            return inner
+    for name in ("message", "response", "x_groq", "metadata", "meta", "delta"):
+        inner = answer.get(name)
+        if isinstance(inner, Mapping):
+            found = find_usage(inner)
+            if found is not None:
+                return found
+    return answer if any(name in answer for name, _ in _SHAPES) else None
+
+
+def client_asked_for_usage(request: Mapping[str, Any]) -> bool:
+    """True when the client itself asked for the usage chunk of an OpenAI stream."""
+    options = request.get("stream_options")
+    return isinstance(options, Mapping) and options.get("include_usage") is True
+
+
+def is_usage_only(event: Mapping[str, Any]) -> bool:
+    """An OpenAI stream's usage chunk: not forwarded to a client that did not ask for it."""
+    return event.get("choices") == [] and isinstance(event.get("usage"), Mapping)
+
+
+class _Counts:
+    """Reads counts out of one usage object and remembers whether any of them cannot be."""
+
+    __slots__ = ("invalid", "usage")
+
+    def __init__(self, usage: Mapping[str, Any]) -> None:
+        self.usage = usage
+        self.invalid = False
+
+    def get(self, *names: str, within: str | None = None) -> int | None:
+        """The first of ``names`` that is there, in the object or in a part of it."""
+        part: Any = self.usage if within is None else self.usage.get(within)
+        if not isinstance(part, Mapping):
+            return None
+        for name in names:
+            value = part.get(name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                break
+            if 0 <= value <= MOST_TOKENS and value == int(value):
+                return int(value)
+            break
+        else:
+            return None
+        self.invalid = True
+        return None
+
+    def without(self, whole: int | None, *parts: int) -> int | None:
+        """``whole`` minus its parts, clamped at 0 and flagged when the parts are larger."""
+        if whole is None:
+            return None
+        left = whole - sum(parts)
+        self.invalid = self.invalid or left < 0
+        return max(left, 0)
+
+
+def _counted(provider: str, usage: Mapping[str, Any]) -> Tokens | None:
+    counts = _Counts(usage)
+    for name, shape in _SHAPES:
+        if name in usage:
+            result = shape(provider.lower(), counts)
+            break
+    else:
+        return None
+    if not counts.invalid and not result.input and not result.output and not result.cached_read:
+        # A call that worked and used nothing: the provider did not count.
+        return None
+    return replace(result, invalid=counts.invalid)
+
+
+def _openai_chat(provider: str, c: _Counts) -> Tokens:
+    """``cached_tokens`` are part of ``prompt_tokens``; some leave reasoning out of the completion."""
+    prompt, completion = c.get("prompt_tokens"), c.get("completion_tokens")
+    details = "prompt_tokens_details"
+    cached = _first(
+        c.get("cached_tokens", within=details),
+        c.get("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"),
+    )
+    written = _first(
+        c.get("cache_write_tokens", "cache_creation_tokens", within=details),
+        c.get("cache_creation_input_tokens"),
+    )
+    reasoning = _first(
+        c.get("reasoning_tokens", within="completion_tokens_details"), c.get("reasoning_tokens")
+    )
+    output, reasoning = _with_reasoning(provider, prompt, completion, reasoning, c)
+    return Tokens(c.without(prompt, cached, written), cached, written, output, reasoning)
+
+
+def _with_reasoning(
+    provider: str, prompt: int | None, completion: int | None, reasoning: int, c: _Counts
+) -> tuple[int | None, int]:
+    """Output including reasoning. The total tells whether ``completion`` has it already."""
+    total = c.get("total_tokens")
+    if completion is None:
+        return None, reasoning
+    hidden = total - (prompt or 0) - completion if total is not None else 0
+    left_out = reasoning > completion if total is None else hidden == reasoning
+    if reasoning and left_out:
+        return completion + reasoning, reasoning
+    if hidden > 0 and not reasoning and "gemini" in provider:
+        return completion + hidden, hidden
+    c.invalid = c.invalid or reasoning > completion
+    return completion, min(reasoning, completion)
+
+
+def _input_output(provider: str, c: _Counts) -> Tokens:
+    """OpenAI's Responses (cached is part of the input) and Anthropic's Messages (disjoint)."""
+    entered, output = c.get("input_tokens"), c.get("output_tokens")
+    reasoning = _first(c.get("reasoning_tokens", "thinking_tokens", within="output_tokens_details"))
+    if "input_tokens_details" in c.usage or "total_tokens" in c.usage:
+        details = "input_tokens_details"
+        cached = _first(c.get("cached_tokens", within=details))
+        written = _first(c.get("cache_write_tokens", within=details))
+        entered = c.without(entered, cached, written)
+    else:
+        cached = _first(c.get("cache_read_input_tokens"))
+        written = _first(c.get("cache_creation_input_tokens"), _written_by_age(c))
+    if output is not None and reasoning > output:
+        c.invalid, reasoning = True, output
+    return Tokens(entered, cached, written, output, reasoning)
+
+
+def _written_by_age(c: _Counts) -> int | None:
+    ages = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+    found = [c.get(age, within="cache_creation") for age in ages]
+    return sum(n or 0 for n in found) if any(n is not None for n in found) else None
+
+
+def _gemini(provider: str, c: _Counts) -> Tokens:
+    """Thoughts stand beside the candidates, unless the total shows that they are inside."""
+    prompt, candidates = c.get("promptTokenCount"), c.get("candidatesTokenCount")
+    cached, thoughts = _first(c.get("cachedContentTokenCount")), _first(c.get("thoughtsTokenCount"))
+    tools, total = _first(c.get("toolUsePromptTokenCount")), c.get("totalTokenCount")
+    if candidates is None and total is not None and prompt is not None and not c.invalid:
+        candidates = max(total - prompt - tools - thoughts, 0)
+    output = candidates
+    if candidates is not None:
+        inside = total is not None and total == (prompt or 0) + tools + candidates
+        output = candidates if inside else candidates + thoughts
+        thoughts = min(thoughts, output)
+    entered = c.without(prompt, cached)
+    return Tokens(None if entered is None else entered + tools, cached, 0, output, thoughts)
+
+
+def _bedrock(provider: str, c: _Counts) -> Tokens:
+    return Tokens(
+        c.get("inputTokens", "inputTokenCount"),
+        _first(c.get("cacheReadInputTokens", "cacheReadInputTokenCount")),
+        _first(c.get("cacheWriteInputTokens", "cacheWriteInputTokenCount")),
+        c.get("outputTokens", "outputTokenCount"),
+        0,
+    )
+
+
+def _cohere(provider: str, c: _Counts) -> Tokens:
+    part = "tokens" if "tokens" in c.usage else "billed_units"
+    entered, output = c.get("input_tokens", within=part), c.get("output_tokens", within=part)
+    return Tokens(entered, 0, 0, output, 0)
+
+
+def _local_server(provider: str, c: _Counts) -> Tokens:
+    return Tokens(c.get("prompt_eval_count"), 0, 0, c.get("eval_count"), 0)
+
+
+def _first(*found: int | None) -> int:
+    return next((n for n in found if n is not None), 0)
+
+
+# The first field that is there names the shape.
+_SHAPES: tuple[tuple[str, Callable[[str, _Counts], Tokens]], ...] = (
+    ("prompt_tokens", _openai_chat),
+    ("completion_tokens", _openai_chat),
+    ("input_tokens", _input_output),
+    ("output_tokens", _input_output),
+    ("promptTokenCount", _gemini),
+    ("candidatesTokenCount", _gemini),
+    ("inputTokens", _bedrock),
+    ("inputTokenCount", _bedrock),
+    ("tokens", _cohere),
+    ("billed_units", _cohere),
+    ("prompt_eval_count", _local_server),
+)
