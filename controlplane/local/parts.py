@@ -4,17 +4,17 @@ Invariant: every part is an ordinary program that could be started by hand with 
 the variables in `<var>/environment.json`; nothing is known here of what goes on inside it.
 """
 
+import hashlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from string import Template
 
 from .children import Child
 from .environment import write_private
-from .errors import LaunchError
+from .errors import LaunchError, explain
 from .logs import open_log
 from .options import CHECKOUT, Options
 from .probe import accepts, answers
@@ -92,27 +92,40 @@ def demo(options: Options, chosen: Mapping[str, str], simulator_port: int) -> li
     ]
 
 
-def write_gateway_configuration(
-    options: Options, credentials: Mapping[str, object], simulator_url: str
-) -> None:
-    """Fill the demo gateway's template (`gateway/demo.toml`) and write it, 0600, in `var`.
+def keep_gateway_configuration(options: Options, say: Callable[[str], None]) -> None:
+    """Put `gateway/demo.toml` at `<var>/gateway.toml`, unless somebody has edited that copy.
 
-    The template may use `${GATEWAY_NAME}`, `${GATEWAY_TOKEN}`, `${GATEWAY_PORT}`,
-    `${CONTROL_PLANE_URL}`, `${SIMULATOR_URL}` and `${SWITCHGEAR_VAR}`; `$$` is a dollar sign.
+    The gateway itself fills the `${...}` in it from its environment: no token is written there.
     """
-    path = CHECKOUT / "gateway" / "demo.toml"
-    known = {
-        "GATEWAY_NAME": credentials.get("gateway_name"),
-        "GATEWAY_TOKEN": credentials.get("gateway_token"),
-        "GATEWAY_PORT": options.gateway_port,
-        "CONTROL_PLANE_URL": options.url,
-        "SIMULATOR_URL": simulator_url,
-        "SWITCHGEAR_VAR": options.var,
-    }
+    source, copy = CHECKOUT / "gateway" / "demo.toml", options.var / "gateway.toml"
+    stamp = options.var / "run" / "gateway.toml.stamp"
     try:
-        text = Template(path.read_text(encoding="utf-8")).substitute(known)
+        wanted = source.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise LaunchError(f"{path} is missing; start without the demo: make up DEMO=0") from None
-    except (KeyError, ValueError) as error:
-        raise LaunchError(f"{path}: unknown or odd placeholder: {error}") from None
-    write_private(options.var / "gateway.toml", text)
+        raise LaunchError(f"{source} is missing; start without the demo: make up DEMO=0") from None
+    try:
+        found = copy.read_text(encoding="utf-8") if copy.exists() else None
+        written = stamp.read_text(encoding="ascii").strip() if stamp.exists() else None
+        if found is not None and found != wanted and _digest(found) != written:
+            say(f"{copy} was edited; it is used as it is")
+        elif found != wanted:
+            write_private(copy, wanted)
+            stamp.write_text(_digest(wanted) + "\n", encoding="ascii")
+    except OSError as error:
+        raise explain(error, f"writing {copy}") from error
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def gateway_environment(
+    options: Options, credentials: Mapping[str, str], simulator_url: str
+) -> dict[str, str]:
+    """The variables that the demo's parts need on top of those of the control plane."""
+    return {
+        "SWITCHGEAR_URL": options.url,
+        "SWITCHGEAR_SIMULATOR_URL": simulator_url,
+        "SWITCHGEAR_GATEWAY_NAME": credentials["gateway_name"],
+        "SWITCHGEAR_GATEWAY_TOKEN": credentials["gateway_token"],
+    }

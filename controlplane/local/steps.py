@@ -16,6 +16,7 @@ from .options import CHECKOUT, Options
 from .parts import launcher
 
 CREDENTIALS = "credentials.json"
+_NEEDED = ("admin_user", "admin_password", "gateway_name", "gateway_token")
 _STATIC_SOURCES = ("dashboard/static", "dashboard/static_files.py", "requirements.lock")
 
 
@@ -73,11 +74,7 @@ def read_credentials(options: Options) -> dict[str, str]:
     path = options.var / CREDENTIALS
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            "admin_user": str(found["admin_user"]),
-            "admin_password": str(found["admin_password"]),
-            **{name: str(value) for name, value in found.items() if value is not None},
-        }
+        return {name: str(found[name]) for name in _NEEDED}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LaunchError(
             f"{path} cannot be used ({error!r}). Move it away and start again: new credentials "

@@ -17,7 +17,7 @@ from .errors import LaunchError, explain
 from .locks import FolderLock
 from .logs import ROTATE_AT_START, rotate
 from .options import Options, read_options
-from .parts import control_plane, demo, write_gateway_configuration
+from .parts import control_plane, demo, gateway_environment, keep_gateway_configuration
 from .ports import is_free, remembered_port
 from .postgres import EmbeddedPostgres
 from .spawn import wait_until
@@ -98,8 +98,9 @@ def _start_everything(
     if options.demo:
         port = remembered_port(options.var / "run" / "simulator.port")
         simulator_url = f"http://127.0.0.1:{port}"
-        write_gateway_configuration(options, credentials, simulator_url)
-        for child in demo(options, {**chosen, "SWITCHGEAR_SIMULATOR_URL": simulator_url}, port):
+        keep_gateway_configuration(options, say)
+        extra = gateway_environment(options, credentials, simulator_url)
+        for child in demo(options, {**chosen, **extra}, port):
             _start(child, supervisor)
     _greet(options, credentials, console)
 
@@ -173,7 +174,7 @@ def _greet(options: Options, credentials: Mapping[str, str], console: Console) -
     2. Force a circuit open there (press o), and see each instance confirm that it obeys.
     3. Call the gateway as an application would, and read how it decided:
        curl -i {options.gateway_url}/v1/chat/completions -H 'content-type: application/json' \\
-         -d '{{"model": "default", "messages": [{{"role": "user", "content": "hello"}}]}}'
+         -d '{{"model": "assistant", "messages": [{{"role": "user", "content": "hello"}}]}}'
 """
         )
     else:

@@ -13,8 +13,8 @@ from controlplane.local.environment import keep, recall, secret_key
 from controlplane.local.errors import LaunchError
 from controlplane.local.locks import FolderLock
 from controlplane.local.options import read_options
-from controlplane.local.parts import write_gateway_configuration
-from controlplane.local.ports import free_port, remembered_port
+from controlplane.local.parts import keep_gateway_configuration
+from controlplane.local.ports import remembered_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -123,16 +123,22 @@ def test_address_for_people_is_reachable() -> None:
     assert read_options({"SWITCHGEAR_HOST": "::1"}).url == "http://[::1]:8000"
 
 
-def test_unknown_placeholder_of_the_gateway_is_named(
+def test_gateway_configuration_follows_the_demo_until_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "gateway").mkdir()
-    (tmp_path / "gateway" / "demo.toml").write_text('name = "${GATEWAY_NAME}"\nx = "${OTHER}"\n')
+    source = tmp_path / "gateway" / "demo.toml"
+    source.parent.mkdir()
     monkeypatch.setattr("controlplane.local.parts.CHECKOUT", tmp_path)
-    options = read_options({"SWITCHGEAR_VAR": str(tmp_path)})
-    with pytest.raises(LaunchError, match="OTHER"):
-        write_gateway_configuration(options, {}, "http://127.0.0.1:1")
-    (tmp_path / "gateway" / "demo.toml").write_text('name = "${GATEWAY_NAME}"\n')
-    write_gateway_configuration(options, {"gateway_name": "demo"}, "http://127.0.0.1:1")
-    assert (tmp_path / "gateway.toml").read_text() == 'name = "demo"\n'
-    assert free_port() > 1024
+    options = read_options({"SWITCHGEAR_VAR": str(tmp_path / "var")})
+    (tmp_path / "var" / "run").mkdir(parents=True)
+    copy = tmp_path / "var" / "gateway.toml"
+    heard: list[str] = []
+    for text in ("first", "second"):
+        source.write_text(text)
+        keep_gateway_configuration(options, heard.append)
+        assert copy.read_text() == text
+    copy.write_text("mine")
+    source.write_text("third")
+    keep_gateway_configuration(options, heard.append)
+    assert copy.read_text() == "mine"
+    assert heard == [f"{copy} was edited; it is used as it is"]
