@@ -46,7 +46,7 @@ CREATE TABLE attempt (
     verdict           text        NOT NULL,
     reason            text        NOT NULL,
     counts            boolean     NOT NULL,
-    retry_after_s     real,
+    retry_after_s     double precision,
     first_byte_ms     int,
     ended_ms          int,
     waited_ms         int         NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE attempt (
     currency          text,
     cost_gbp          numeric,
     cost_status       text        NOT NULL,
-    price_id          bigint,
+    price_id          bigint, -- the newest of the price rows used
     fx_id             bigint,
     CONSTRAINT attempt_once UNIQUE (gateway_id, id, occurred_at),
     CONSTRAINT attempt_cost_status_known CHECK (cost_status IN
@@ -119,6 +119,7 @@ CREATE TABLE outcome (
 ) PARTITION BY RANGE (occurred_at);
 CREATE INDEX outcome_by_time ON outcome USING brin (occurred_at);
 CREATE INDEX outcome_of_request ON outcome (request);
+CREATE INDEX outcome_of_task ON outcome (gateway_id, tenant, task) WHERE task IS NOT NULL;
 
 CREATE TABLE transition (
     gateway_id    int         NOT NULL,
@@ -144,7 +145,7 @@ CREATE INDEX transition_of_circuit ON transition (circuit_id, occurred_at);
 CREATE INDEX transition_by_time ON transition USING brin (occurred_at);
 
 -- Tasks that carry the header; the others close with their request's outcome row.
--- Each pair keeps the best candidate of the commutative rule (DESIGN 4.7).
+-- Each pair keeps the best candidate of the commutative rule (design 4.7).
 CREATE TABLE task (
     gateway_id        int         NOT NULL,
     tenant            text        NOT NULL,
@@ -184,6 +185,7 @@ CREATE TABLE rollup_minute (
     refused_override   int NOT NULL DEFAULT 0,
     refused_budget     int NOT NULL DEFAULT 0,
     refused_other      int NOT NULL DEFAULT 0,
+    would_refuse       int NOT NULL DEFAULT 0, -- calls that ObserveOnly alone let through
     input_tokens       bigint NOT NULL DEFAULT 0,
     cached_tokens      bigint NOT NULL DEFAULT 0,
     cache_write_tokens bigint NOT NULL DEFAULT 0,
@@ -198,11 +200,14 @@ CREATE TABLE rollup_minute (
 ) WITH (fillfactor = 70);
 CREATE INDEX rollup_minute_by_time ON rollup_minute (minute);
 
--- Day partitions are made ahead by a task and checked at start-up; nobody waits for one.
+-- Day partitions are made ahead by a task and checked at start-up; nobody waits for one. A table is
+-- made alone and then attached, because CREATE TABLE ... PARTITION OF would shut out every writer of
+-- the parent, and ATTACH does not.
 CREATE FUNCTION switchgear_ensure_days(first_day date, last_day date) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     parent text;
+    part text;
     day date;
     made int := 0;
 BEGIN
@@ -210,11 +215,12 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('switchgear_ensure_days'));
     FOREACH parent IN ARRAY ARRAY['attempt', 'refusal', 'outcome', 'transition'] LOOP
         FOR day IN SELECT generate_series(first_day, last_day, interval '1 day')::date LOOP
-            IF to_regclass(format('%I', parent || to_char(day, '_YYYYMMDD'))) IS NULL THEN
+            part := parent || to_char(day, '_YYYYMMDD');
+            IF to_regclass(format('%I', part)) IS NULL THEN
+                EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', part, parent);
                 EXECUTE format(
-                    'CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
-                    parent || to_char(day, '_YYYYMMDD'), parent,
-                    day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
+                    'ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+                    parent, part, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
                 made := made + 1;
             END IF;
         END LOOP;
