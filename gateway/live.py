@@ -1,0 +1,272 @@
+"""What this instance enforces right now, and the calls with which the request path obeys it.
+
+Invariants: everything here is memory, nothing awaits, nothing can fail because the control plane
+is away; ``apply`` puts every valid item in force before it returns, so that *Applied* means the
+next call obeys it; a deadline of an override takes effect with the first call past it, or the next
+tick. Used from the event loop's thread. Times are monotonic seconds; ``wall`` is aware UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from controlplane.domain.breaker import Mode, Outcome, Permit, State, would_have_refused
+from controlplane.domain.budgets import TenantBudgets
+from controlplane.domain.circuit import Circuit
+from controlplane.domain.gate import Gate, Refusal
+from controlplane.domain.request_plan import AttemptAllowance
+from controlplane.domain.verdict import Verdict
+from controlplane.wire.events import AnyEvent
+from controlplane.wire.status import BudgetStatus, CircuitStatus, ConfigSource, ItemStatus
+from gateway.accept import Accepted, accept
+from gateway.budgeting import Budgeting
+from gateway.circuits import Circuits, Entry
+from gateway.clock import Clock
+from gateway.config import Config, Key, Route
+from gateway.keys import Keys
+from gateway.overrides import Overrides
+from gateway.policies import Policies
+from gateway.routing import Routing
+from gateway.snapshot import Received
+
+
+class Sink(Protocol):
+    """Where events go: the spool."""
+
+    def append(self, event: AnyEvent) -> None:
+        """Keep one event for sending."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Which configuration is in force and where it came from. Generation 0: the file's alone."""
+
+    epoch: str = ""
+    generation: int = 0
+    hash: str = ""
+    applied_at: datetime | None = None
+    source: ConfigSource = "Bootstrap"
+
+
+class Live:
+    """One process's breakers, budgets, keys, routes and overrides."""
+
+    def __init__(self, config: Config, boot_id: UUID, slot: str, clock: Clock, sink: Sink) -> None:
+        self.config = config
+        self.boot_id = boot_id
+        self.slot = slot
+        self.in_force = InForce()
+        self.on_change: Callable[[], None] = _nothing
+        """Called, from the loop's thread, whenever a status report would say something new."""
+        self._clock = clock
+        self._sink = sink
+        self._keys = Keys(config.providers)
+        self._routing = Routing(config)
+        self._policies = Policies()
+        self._overrides = Overrides()
+        self._budgeting = Budgeting(clock)
+        self._circuits = Circuits(clock, sink.append)
+        self._accepted = Accepted()
+        self._instances = 1
+        self._track(clock.monotonic())
+
+    # --- the request path ---------------------------------------------------------------------
+
+    def route(self, model: str) -> Route | None:
+        """The route that callers mean by this model name."""
+        return self._routing.get(model)
+
+    def routes(self) -> list[str]:
+        """Every model name that callers may use, in order."""
+        return self._routing.names()
+
+    def folded(self, circuit: Circuit) -> Circuit:
+        """The circuit that a call to this one is counted and reported under."""
+        return self._circuits.folded(circuit)
+
+    def admit(self, circuit: Circuit, now: float) -> Permit | Refusal:
+        """May one call start? A permit goes back through ``record`` or ``release``, always."""
+        if now >= self._overrides.due:
+            self._decide(now)
+        entry = self._entry(circuit, now)
+        answer = entry.breaker.admit(now)
+        if entry.override is not None and entry.override.first_effect_at is None:
+            self._note_effect(entry, answer)
+        self._drain(entry, now)
+        return answer
+
+    def record(
+        self,
+        circuit: Circuit,
+        permit: Permit,
+        verdict: Verdict,
+        now: float,
+        duration_s: float | None = None,
+    ) -> Verdict:
+        """Count one result; returns the verdict as it counted under the policy in force."""
+        entry = self._entry(circuit, now)
+        if not entry.rate_limits_count and verdict.reason == "rate_limited":
+            verdict = replace(verdict, counts_against_breaker=False)
+        entry.breaker.record(permit, verdict, now, duration_s)
+        self._drain(entry, now)
+        return verdict
+
+    def release(self, circuit: Circuit, permit: Permit, now: float) -> None:
+        """Hand back a permit whose call was not made."""
+        entry = self._entry(circuit, now)
+        entry.breaker.record(permit, Outcome.NEUTRAL, now)
+        self._drain(entry, now)
+
+    def budgets(self, tenant: str) -> TenantBudgets:
+        """The retry budgets that a request of this tenant asks (``domain.request``)."""
+        return self._budgeting.of(tenant)
+
+    def max_attempts(self, tenant: str) -> int:
+        """Attempts that one request of this tenant may make."""
+        return self._budgeting.max_attempts(tenant)
+
+    def task_allowance(self, tenant: str, task: str | None) -> AttemptAllowance:
+        """The attempts left to this task, or without one to a single request."""
+        return self._budgeting.task_allowance(tenant, task)
+
+    def key_for(self, provider: str, now: float) -> Key | Refusal | None:
+        """The key for the next call; None for a provider without keys."""
+        return self._keys.choose(provider, now)
+
+    def rest_key(self, provider: str, key: str, verdict: Verdict, now: float) -> bool:
+        """Rest the key when the verdict is about it; True when another one is ready now."""
+        other = self._keys.rest(provider, key, verdict, now)
+        self.on_change()
+        return other
+
+    def pace_key(self, provider: str, key: str, rest_s: float, now: float) -> None:
+        """A good answer's headers said that the key's allowance is used up for ``rest_s``."""
+        self._keys.pace(provider, key, rest_s, now)
+
+    # --- time and configuration ---------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Let deadlines take effect without traffic; about once a second."""
+        if now >= self._overrides.due:
+            self._decide(now)
+        for entry in self._circuits:
+            entry.breaker.tick(now)
+            self._drain(entry, now)
+        for event in self._budgeting.tick(now):
+            self._sink.append(event)
+
+    def apply(
+        self, received: Received, source: ConfigSource, now: float, wall: datetime
+    ) -> list[ItemStatus]:
+        """Put a snapshot in force, item by item; returns the verdict on each.
+
+        ``wall`` is the control plane's time of day as far as it is known. What an item of the same
+        uid said before stays in force while its new form is rejected.
+        """
+        self._accepted = accept(received, self._accepted, self._routing, wall)
+        exact = source in ("Stream", "Poll")
+        self._accepted.refused += self._overrides.arm(received, now, wall, exact)
+        self._instances = max(1, received.instances)
+        self._policies.replace(self._accepted.policies.values())
+        self._routing.replace(self._accepted.routes.values())
+        self._budgeting.use(self._accepted.budgets_in_force(), self._instances)
+        self._circuits.generation = received.generation
+        self.in_force = InForce(
+            received.epoch, received.generation, received.hash, self._clock.wall(), source
+        )
+        for entry in self._circuits:
+            self._policies.put(entry, now)
+        self._track(now)
+        self._decide(now)
+        self.on_change()
+        return self.items()
+
+    def confirmed(self, source: ConfigSource, instances: int) -> None:
+        """The control plane said that what is in force is current, for that many instances."""
+        if source != self.in_force.source:
+            self.in_force = replace(self.in_force, source=source)
+            self.on_change()
+        if max(1, instances) != self._instances:
+            self._instances = max(1, instances)
+            self._budgeting.use(self._accepted.budgets_in_force(), self._instances)
+
+    # --- reports ------------------------------------------------------------------------------
+
+    def items(self) -> list[ItemStatus]:
+        """The verdict on every item of the snapshot in force."""
+        return [*self._accepted.statuses(), *self._overrides.statuses()]
+
+    def circuit_statuses(self, now: float) -> list[CircuitStatus]:
+        """Every breaker."""
+        return self._circuits.statuses(self._keys, now)
+
+    def budget_statuses(self, now: float) -> list[BudgetStatus]:
+        """Every bucket."""
+        return self._budgeting.statuses(now)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _entry(self, circuit: Circuit, now: float) -> Entry:
+        entry = self._circuits.get(circuit)
+        if entry is not None:
+            return entry
+        folded = self._circuits.folded(circuit)
+        entry = self._circuits.get(folded)
+        if entry is None:
+            entry = self._policies.add(self._circuits, folded, now)
+            self._decide(now)
+            self.on_change()
+        return entry
+
+    def _track(self, now: float) -> None:
+        """Give every configured target its breaker: it is on the wall before its first call."""
+        for circuit in self._routing.circuits():
+            folded = self._circuits.folded(circuit)
+            if self._circuits.get(folded) is None:
+                self._policies.add(self._circuits, folded, now)
+
+    def _drain(self, entry: Entry, now: float) -> None:
+        if self._circuits.drain(entry):
+            if self._overrides.floor_refuses:
+                self._decide(now)
+            self.on_change()
+
+    def _decide(self, now: float) -> None:
+        """Work out which override decides which circuit, and tell the breakers that change."""
+
+        def healthy(circuit: Circuit) -> bool:
+            known = self._circuits.get(circuit)
+            return known is None or known.breaker.snapshot(now).state is State.CLOSED
+
+        before = self._overrides.statuses()
+        wall = self._clock.wall()
+        circuits = [entry.circuit for entry in self._circuits]
+        usable = self._routing.usable(wall)
+        taken = self._overrides.decide(circuits, usable, healthy, now, wall)
+        for entry in self._circuits:
+            was, entry.override = entry.override, taken.get(entry.circuit)
+            if entry.override is not None:
+                mode, until = Mode(entry.override.item.mode), entry.override.until
+                entry.breaker.set_mode(mode, now, until)
+            elif was is not None:
+                entry.breaker.set_mode(Mode.AUTO, now)
+            self._circuits.drain(entry)
+        if before != self._overrides.statuses():
+            self.on_change()
+
+    def _note_effect(self, entry: Entry, answer: Permit | Refusal) -> None:
+        if isinstance(answer, Refusal):
+            decided = answer.gate is Gate.OVERRIDE
+        else:
+            decided = would_have_refused(answer)
+        if decided and entry.override is not None:
+            entry.override.first_effect_at = self._clock.wall()
+            self.on_change()
+
+
+def _nothing() -> None:
+    """Nobody listens yet."""
