@@ -17,8 +17,6 @@ from decimal import Context, Decimal
 from enum import StrEnum
 from typing import Protocol
 
-# A count above this is a fault of the reporter (no provider has such a context), and is not added.
-MOST_TOKENS = 1_000_000_000
 # What providers call the tier that everybody gets.
 _STANDARD_TIERS = frozenset({"", "default", "standard", "auto", "on_demand"})
 _DATED = re.compile(r"(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-latest)\Z")

@@ -45,7 +45,10 @@ Gate = Literal[
 
 
 class Tokens(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Disjoint token counts of one attempt; ``output`` includes ``reasoning_in_output``."""
+    """Disjoint token counts of one attempt; ``output`` includes ``reasoning_in_output``.
+
+    ``invalid``: the provider's own numbers contradict each other; what could be kept was kept.
+    """
 
     input: Count | None = None
     cached_read: Count | None = None
@@ -53,6 +56,7 @@ class Tokens(Struct, frozen=True, omit_defaults=True, kw_only=True):
     output: Count | None = None
     reasoning_in_output: Count | None = None
     estimated: bool = False
+    invalid: bool = False
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):

@@ -1,25 +1,33 @@
-"""Usage and cost cases: tokens through ``domain.usage``.
-
-The cost part (``COST_FIELDS``) belongs to ``domain.pricing``: give ``cost_of`` a body that calls it
-with the attempts' ``Tokens``, return its fields from ``run`` and take them out of ``NOT_ASSERTED``.
+"""Usage and cost cases: tokens through ``domain.usage``, money through ``domain.pricing``, and the
+counts of attempts through ``domain.rollup``.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import reduce
+from operator import add
 from typing import Any
 
 from controlplane.domain.classify import Context, Observation, classify
+from controlplane.domain.pricing import Cost, CostStatus, PriceBook, PriceRow, RateRow
+from controlplane.domain.rollup import Counts, TokenCounts, of_attempt
 from controlplane.domain.usage import NOTHING, UNKNOWN, Tokens, client_asked_for_usage, tokens
 from controlplane.domain.usage_stream import StreamUsage, total
 from controlplane.domain.verdict import Kind
 
-COST_FIELDS = ("cost", "cost_status", "price_key", "cost_must_be_positive")
-ROLLUP_FIELDS = ("logical_requests", "retries", "retry_ratio")
-NOT_ASSERTED = {
-    **dict.fromkeys(COST_FIELDS, "domain.pricing answers it"),
-    **dict.fromkeys(ROLLUP_FIELDS, "domain.rollup answers it"),
-}
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+KINDS = {"cached_input": "cached_read"}
+# The status of a request of several attempts is the least certain one among them.
+LEAST_CERTAIN = (
+    CostStatus.INVALID_USAGE,
+    CostStatus.UNPRICED,
+    CostStatus.UNKNOWN,
+    CostStatus.ESTIMATED,
+    CostStatus.PRICED,
+    CostStatus.NOT_BILLED,
+)
 OUTCOMES = {Kind.SUCCESS: "success", Kind.CLIENT_CANCELLED: "client_cancelled"}
 
 
@@ -28,6 +36,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     given = case["input"]
     attempts = {attempt["attempt_id"]: attempt for attempt in given["attempts"]}
     counted = total(tokens_of(given["provider"], attempt) for attempt in attempts.values())
+    costs = [cost_of(given, attempt) for attempt in attempts.values()]
     unsure = counted.estimated and counted.output is not None
     return {
         "tokens": {
@@ -42,6 +51,79 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         "ledger_rows": len(attempts),
         "outcome": outcome_of(given["provider"], list(attempts.values())[-1]),
         "forward_usage_chunk": client_asked_for_usage(given.get("request") or {}),
+        **summed(costs),
+        **counts_of(costs),
+    }
+
+
+def cost_of(given: dict[str, Any], attempt: dict[str, Any]) -> Cost:
+    """One attempt through the price book of its case."""
+    return book_of(given).cost(
+        tokens_of(given["provider"], attempt),
+        provider=given["provider"],
+        model=given["requested_model"],
+        served_model=attempt.get("served_model"),
+        tier=attempt.get("service_tier") or "",
+        at=BEGUN,
+        billing="not_billed" if (attempt.get("status") or 0) >= 400 else "billed",
+    )
+
+
+def book_of(given: dict[str, Any]) -> PriceBook:
+    """The case's table as dated rows; the pound is set to par, so that a rate is always there."""
+    rows = [
+        (model, tier, KINDS.get(kind, kind), Decimal(amount))
+        for key, kinds in given["price_table_per_million"].items()
+        for model, _, tier in [key.partition(":")]
+        for kind, amount in kinds.items()
+    ]
+    currency = given["currency"]
+    return PriceBook(
+        [
+            PriceRow(i, given["provider"], model, tier, kind, currency, amount, BEGUN)
+            for i, (model, tier, kind, amount) in enumerate(rows, 1)
+        ],
+        [RateRow(1, currency, date(2026, 1, 1), Decimal(1))],
+    )
+
+
+def summed(costs: list[Cost]) -> dict[str, Any]:
+    """The request's cost: of all its attempts, unknown when that of one is."""
+    natives = [cost.native for cost in costs]
+    amount = None if None in natives else sum((n for n in natives if n), Decimal(0))
+    status = next(s for s in LEAST_CERTAIN if any(cost.status is s for cost in costs))
+    sure = amount is not None and status is not CostStatus.ESTIMATED
+    return {
+        # null in a case with status estimated means "any": cost_must_be_positive says the rest.
+        "cost": amount if sure else None,
+        "cost_must_be_positive": amount is not None and amount > 0,
+        "cost_status": status.value,
+        "price_key": next((cost.price_key for cost in costs if cost.price_key), None),
+    }
+
+
+def counts_of(costs: list[Cost]) -> dict[str, Any]:
+    """The attempts of one request as the minute's counters see them."""
+    counts = reduce(
+        add,
+        (
+            of_attempt(
+                role="retry" if i else "first",
+                verdict="success",
+                counts_against_breaker=False,
+                served=True,
+                tokens=TokenCounts(),
+                cost_gbp=cost.gbp,
+                ended_ms=None,
+            )
+            for i, cost in enumerate(costs)
+        ),
+        Counts(),
+    )
+    return {
+        "logical_requests": counts.firsts,
+        "retries": counts.retries,
+        "retry_ratio": Decimal(counts.retries) / counts.firsts,
     }
 
 
