@@ -157,7 +157,7 @@ def _counted(provider: str, usage: Mapping[str, Any]) -> Tokens | None:
 
 
 def _openai_chat(provider: str, c: _Counts) -> Tokens:
-    """``cached_tokens`` are part of ``prompt_tokens``; some leave reasoning out of the completion."""
+    """Cached tokens are part of ``prompt_tokens``; some leave reasoning out of the completion."""
     prompt, completion = c.get("prompt_tokens"), c.get("completion_tokens")
     details = "prompt_tokens_details"
     cached = _first(

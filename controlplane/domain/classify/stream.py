@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_DONE = "[DONE]"
+_DONE = b"[DONE]"
 # One of these stands in every event that ends or fails a stream of the providers we know. Inside
 # generated text the quotes are escaped, so prose about an "error" costs no parse.
 _MARKERS = (
@@ -67,13 +67,10 @@ class StreamProgress:
             return
         self.events += 1
         if isinstance(data, str):
-            if data.strip() == _DONE:
-                self.finished = True
-                return
             data = data.encode("utf-8", "replace")
-        if isinstance(data, bytes | bytearray | memoryview):
+        if isinstance(data, bytes | bytearray):
             raw = bytes(data)
-            if raw.strip() == b"[DONE]":
+            if raw.strip() == _DONE:
                 self.finished = True
                 return
             if not _telling(event or "") and not any(marker in raw for marker in _MARKERS):
@@ -98,7 +95,7 @@ class StreamProgress:
             self.finished = True
         for reason in finish_reasons(item):
             if reason == "error":
-                self.error = self.error or {"type": "upstream_error", "message": ""}
+                self.error = self.error or {"message": "provider returned error"}
             self.finished = True
             self.filtered = self.filtered or reason in FILTERED
 
