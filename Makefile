@@ -17,7 +17,7 @@ export PYTHON
 .DEFAULT_GOAL := up
 
 up:
-	$(INSTALL) requirements.lock && exec $(PY) -m controlplane.local
+	$(INSTALL) --up requirements.lock && exec $(PY) -m controlplane.local
 
 venv:
 	$(INSTALL) requirements.lock

@@ -39,6 +39,18 @@ def service_account() -> Account | None:
     return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
 
+def check_named() -> None:
+    """Say plainly that a bare number (`docker run --user`) is no user: Postgres looks it up."""
+    number = os.geteuid()
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        raise LaunchError(
+            f"The user id {number} has no name in /etc/passwd, and Postgres refuses to run without "
+            "one. Add an entry, start as another user, or set DATABASE_URL to another Postgres."
+        ) from None
+
+
 def owner_of(path: Path, account: Account | None) -> Account | None:
     """The user of an existing data directory: root goes on as whoever made it.
 

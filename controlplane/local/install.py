@@ -23,7 +23,8 @@ from pathlib import Path
 
 from .console import Console
 from .errors import LaunchError, explain, reads_as_full_disk
-from .options import CHECKOUT
+from .options import CHECKOUT, read_options
+from .up import say_where
 
 _MARKER = "switchgear.installing"
 _LOCK = "switchgear.lock"
@@ -167,12 +168,21 @@ def _add_ourselves(venv: Path) -> None:
         script.chmod(0o755)
 
 
-def install(venv: Path, lock: Path, say: Callable[[str], None]) -> None:
-    """Have `venv` hold exactly the versions of `lock`. Raises LaunchError with what to do."""
+def install(
+    venv: Path,
+    lock: Path,
+    say: Callable[[str], None],
+    first: Callable[[], None] = lambda: None,
+) -> None:
+    """Have `venv` hold exactly the versions of `lock`. Raises LaunchError with what to do.
+
+    `first` is called before anything is said, if anything is to be done.
+    """
     try:
         stamp, wanted = _stamp(venv, lock), _wanted(venv, lock)
         if _is_whole(venv, stamp, wanted):
             return
+        first()
         with _alone(venv, say):
             if _is_whole(venv, stamp, wanted):
                 return
@@ -205,11 +215,18 @@ def main() -> int:
     """Install one lock file; 0 when the environment is whole, 1 with a line on what to do."""
     parser = argparse.ArgumentParser(description="Make the virtual environment as locked.")
     parser.add_argument("lock", help="a lock file in the checkout")
+    parser.add_argument("--up", action="store_true", help="`make up` follows: say where data is")
     parser.add_argument("--venv", default=os.environ.get("VENV") or CHECKOUT / ".venv")
     options = parser.parse_args()
     console = Console()
     try:
-        install(Path(options.venv).absolute(), CHECKOUT / options.lock, console.say)
+        place = read_options()
+        install(
+            Path(options.venv).absolute(),
+            CHECKOUT / options.lock,
+            console.say,
+            lambda: say_where(place, console.say) if options.up else None,
+        )
     except LaunchError as error:
         console.say(f"Cannot install. {error}")
         return 1

@@ -127,7 +127,7 @@ class EmbeddedPostgres:
 
         Raises LaunchError if another process has the directory or it cannot be used.
         """
-        self._home = find_home(self._wanted, self._account, self._say)
+        self._home = find_home(self._wanted, self._account)
         data = self._home.data
         self._lock = FolderLock(
             data.with_name(f"{data.name}.lock"),

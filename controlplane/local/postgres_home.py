@@ -11,11 +11,10 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .account import Account, can_enter
+from .account import Account, can_enter, check_named, service_account
 from .errors import LaunchError, explain
 
 ELSEWHERE = Path("/var/lib/switchgear")
@@ -87,7 +86,7 @@ def _copied_programs(install: Path, site: Path, target: Path) -> Path:
     return copy / "bin"
 
 
-def find_home(wanted: Path, account: Account | None, say: Callable[[str], None]) -> Home:
+def find_home(wanted: Path, account: Account | None) -> Home:
     """Decide where programs and data live for a cluster that the caller wants at `wanted`.
 
     Raises LaunchError when the programs are missing or a place cannot be made.
@@ -98,10 +97,11 @@ def find_home(wanted: Path, account: Account | None, say: Callable[[str], None])
         _make_readable(install) if os.access(install, os.W_OK) else None
         version = _version(install / "bin")
         if account is None:
+            check_named()
             return Home(install / "bin", wanted.resolve(), version)
         place = wanted.resolve() if wanted.is_symlink() else wanted
         if not can_enter(account, wanted.parent) or place != wanted:
-            place = _elsewhere(wanted, place, account, say)
+            place = _elsewhere(wanted, place, account)
         programs = install / "bin"
         if not can_enter(account, programs):
             root = _own_folder(wanted, account)
@@ -111,9 +111,31 @@ def find_home(wanted: Path, account: Account | None, say: Callable[[str], None])
     return Home(programs, place.parent.resolve() / place.name, version)
 
 
-def _own_folder(wanted: Path, account: Account) -> Path:
+def notice(wanted: Path) -> str | None:
+    """The line that says where the data is, if that is not `wanted`; changes nothing.
+
+    Said before anything else, so that nobody looks for the data, or deletes it, in vain.
+    """
+    account = service_account()
+    if account is None:
+        return None
+    existing = next(path for path in wanted.parents if path.exists())
+    if wanted.is_symlink():
+        place = wanted.readlink()
+    elif can_enter(account, existing):
+        return None
+    else:
+        place = _own_path(wanted) / wanted.name
+    return f"Postgres data is in {place}: the user {account.name} cannot enter {wanted.parent}"
+
+
+def _own_path(wanted: Path) -> Path:
     path = str(wanted.parent.resolve() / wanted.name)
-    folder = ELSEWHERE / hashlib.sha256(path.encode()).hexdigest()[:12]
+    return ELSEWHERE / hashlib.sha256(path.encode()).hexdigest()[:12]
+
+
+def _own_folder(wanted: Path, account: Account) -> Path:
+    folder = _own_path(wanted)
     folder.mkdir(parents=True, exist_ok=True)
     for step in (folder, ELSEWHERE):
         step.chmod(0o711)
@@ -122,7 +144,7 @@ def _own_folder(wanted: Path, account: Account) -> Path:
     return folder
 
 
-def _elsewhere(wanted: Path, linked: Path, account: Account, say: Callable[[str], None]) -> Path:
+def _elsewhere(wanted: Path, linked: Path, account: Account) -> Path:
     """The data directory outside the var folder, with the link to it in place."""
     if wanted.is_symlink() and linked.parent.exists() and can_enter(account, linked.parent):
         place = linked
@@ -135,5 +157,4 @@ def _elsewhere(wanted: Path, linked: Path, account: Account, say: Callable[[str]
                 f"{place} (keep its owner), then start again."
             )
         wanted.symlink_to(place)
-    say(f"Postgres data is in {place} (the user {account.name} cannot enter {wanted.parent})")
     return place

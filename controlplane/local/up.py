@@ -6,7 +6,7 @@ or does it over. Whoever holds the lock in the var folder is the only one at wor
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from .broker import EmbeddedBroker
@@ -20,6 +20,7 @@ from .options import Options, read_options
 from .parts import control_plane, demo, gateway_environment, keep_gateway_configuration
 from .ports import is_free, remembered_port
 from .postgres import EmbeddedPostgres
+from .postgres_home import notice
 from .spawn import wait_until
 from .steps import CREDENTIALS, prepare, read_credentials
 
@@ -32,6 +33,7 @@ def main() -> int:
     console = Console()
     try:
         options = read_options()
+        say_where(options, console.say)
         _make_var(options)
         held = FolderLock(
             options.var / "up.lock",
@@ -45,6 +47,12 @@ def main() -> int:
     except LaunchError as error:
         console.say(f"Cannot start. {error}")
         return 1
+
+
+def say_where(options: Options, say: Callable[[str], None]) -> None:
+    """Say where Postgres keeps its data, if that is not in the var folder."""
+    if options.database_url is None and (line := notice(options.var / "postgres")):
+        say(line)
 
 
 def _make_var(options: Options) -> None:
