@@ -20,6 +20,7 @@ from controlplane.models import (
     BudgetState,
     Circuit,
     CircuitState,
+    Delivery,
     Gateway,
     GatewayConfig,
     Instance,
@@ -164,20 +165,28 @@ def override(mode: str = "ForceOpen", **fields: Any) -> Override:
         "resource_version": next(_counter),
         "created_at": ago(60),
         "created_by": "oncall",
+        "updated_at": ago(60),
+        "updated_by": "oncall",
         "expires_at": now() + timedelta(minutes=30),
     }
     return Override.objects.create(**(values | fields))
 
 
-def override_item(of: Override, verdict: str = "Applied", **fields: Any) -> dict[str, Any]:
-    """An instance's verdict on an override, as a status report carries it."""
-    return {
+def delivery(of: Instance, what: Override, verdict: str = "Applied", **fields: Any) -> Delivery:
+    """What became of an override's present generation at one instance."""
+    values: dict[str, Any] = {
+        "gateway_id": of.gateway_id,
         "kind": "Override",
-        "name": of.name,
-        "uid": str(of.uid),
-        "generation": of.generation,
+        "name": what.name,
+        "generation": what.generation,
+        "delivered_at": now(),
+        "acknowledged_at": now() if verdict else None,
         "verdict": verdict,
     } | fields
+    row, _ = Delivery.objects.update_or_create(
+        instance=of, uid=str(what.uid), generation=what.generation, defaults=values
+    )
+    return row
 
 
 def retry_budget(name: str = "default", level: str = "circuit", **fields: Any) -> RetryBudget:

@@ -37,13 +37,10 @@ class Item(Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     field_path: str = ""
-    applied_at: datetime | None = None
-    acknowledged_at: datetime | None = None
-    first_effect_at: datetime | None = None
 
 
 class InstanceRow(Struct, frozen=True, kw_only=True):
-    """One running instance as it last reported. ``items``: overrides and what was not applied."""
+    """One running instance as it last reported. ``items``: what it did not apply, and why."""
 
     id: int
     gateway_id: int
@@ -56,6 +53,8 @@ class InstanceRow(Struct, frozen=True, kw_only=True):
     applied_generation: int
     applied_hash: str
     applied_at: datetime | None
+    pending_since: datetime | None
+    reports: int
     epoch: str
     config_source: str
     spool_events: int
@@ -113,10 +112,28 @@ class OverrideRow(Struct, frozen=True, kw_only=True):
     region: str
     reason: str
     generation: int
+    resource_version: int
     created_at: datetime
     created_by: str
+    updated_at: datetime
     expires_at: datetime
     allow_last_healthy: bool
+
+
+class DeliveryRow(Struct, frozen=True, array_like=True):
+    """What became of an active override's present generation at one instance.
+
+    Times are arrivals by the control plane's clock; ``first_effect_at`` is the instance's word.
+    """
+
+    instance_id: int
+    uid: str
+    verdict: str
+    reason: str
+    message: str
+    delivered_at: datetime
+    acknowledged_at: datetime | None
+    first_effect_at: datetime | None
 
 
 class BudgetRow(Struct, frozen=True, kw_only=True):
@@ -197,6 +214,7 @@ class Now(Struct, frozen=True, kw_only=True):
     circuits: list[CircuitRow]
     states: list[StateRow]
     overrides: list[OverrideRow]
+    deliveries: list[DeliveryRow]
     budgets: list[BudgetRow]
     balances: list[BalanceRow]
 

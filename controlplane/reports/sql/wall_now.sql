@@ -43,6 +43,12 @@ SELECT json_build_object(
             'applied_generation', p.applied_generation,
             'applied_hash', p.applied_hash,
             'applied_at', p.applied_at,
+            'pending_since', (
+                SELECT min(g.compiled_at)
+                FROM config_generation g
+                WHERE g.gateway_id = p.gateway_id AND g.generation > p.applied_generation
+            ),
+            'reports', p.status_seq,
             'epoch', p.epoch,
             'config_source', p.config_source,
             'spool_events', coalesce((p.spool ->> 'events')::bigint, 0),
@@ -51,7 +57,7 @@ SELECT json_build_object(
             'items', (
                 SELECT coalesce(json_agg(item), '[]')
                 FROM jsonb_array_elements(p.items) AS item
-                WHERE item ->> 'kind' = 'Override' OR item ->> 'verdict' IN ('Rejected', 'Unsupported')
+                WHERE item ->> 'verdict' IN ('Rejected', 'Unsupported')
             )
         ) ORDER BY p.slot, p.id), '[]')
         FROM present p
@@ -90,12 +96,24 @@ SELECT json_build_object(
             'region', o.region,
             'reason', o.reason,
             'generation', o.generation,
+            'resource_version', o.resource_version,
             'created_at', o.created_at,
             'created_by', o.created_by,
+            'updated_at', o.updated_at,
             'expires_at', o.expires_at,
             'allow_last_healthy', o.allow_last_healthy
         ) ORDER BY o.name), '[]')
         FROM override o
+        WHERE o.ended_at IS NULL AND o.expires_at > statement_timestamp()
+    ),
+    'deliveries', (
+        SELECT coalesce(json_agg(json_build_array(
+            d.instance_id, d.uid, d.verdict, d.reason, d.message,
+            d.delivered_at, d.acknowledged_at, d.first_effect_at
+        )), '[]')
+        FROM delivery d
+        JOIN override o ON o.uid::text = d.uid AND o.generation = d.generation
+        JOIN present p ON p.id = d.instance_id
         WHERE o.ended_at IS NULL AND o.expires_at > statement_timestamp()
     ),
     'budgets', (

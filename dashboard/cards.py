@@ -1,0 +1,302 @@
+"""A circuit's facts as the fields of its card or tile: every word, tone and path, flat.
+
+Invariant: a field is text or None; templates and ``wall.js`` only place them, so that the first
+page and every later frame say the same. Instants are ISO text and are worded where they are shown
+(``*_at``), because each person has a zone and time passes without a new frame.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from decimal import Decimal
+from urllib.parse import quote, urlencode
+
+from controlplane.domain.circuit import Circuit, format_circuit
+from controlplane.domain.overrides import OverrideMode
+from dashboard import drawing, lanes, present
+from dashboard.circuits import Breaker, CircuitFacts, Rank
+
+Fields = dict[str, str | None]
+
+_LOUD = Decimal("0.01")  # £/min of waste from which its figure is red
+
+STATE_TONES = {
+    "Open": ("open", "open"),
+    "HalfOpen": ("half", "half"),
+    "Ramping": ("half", "ramp"),
+    "Closed": ("closed", "closed"),
+    "unknown": ("unk", "unknown"),
+}
+MODE_GLYPHS = {"ForceOpen": "forceopen", "ForceClosed": "forceclosed", "ObserveOnly": "observe"}
+CAUSES = {
+    "ConsecutiveFailures": "consecutive failures",
+    "FailureRatio": "too many failures",
+    "SlowCalls": "too many slow calls",
+    "ProbeFailed": "its probe failed",
+    "Stuck": "half open without an answer",
+    "Sibling": "a worker of the same host opened",
+    "OverrideExpired": "an override ended",
+    "OverrideReleased": "an override was released",
+    "OpenPeriodOver": "the open period is over",
+    "ProbeNow": "a probe was asked for",
+    "ProbeSucceeded": "its probe succeeded",
+    "Reset": "somebody reset it",
+    "Boot": "since its instance started",
+}
+
+
+def iso(at: datetime | None) -> str | None:
+    """An instant as a field."""
+    return None if at is None else at.isoformat(timespec="milliseconds")
+
+
+def circuit_url(circuit: Circuit) -> str:
+    """The page of a circuit; its name is one percent-encoded part of the path."""
+    return f"/circuits/{quote(format_circuit(circuit), safe='')}"
+
+
+def card(facts: CircuitFacts, since: datetime, at: datetime) -> Fields:
+    """All fields of a circuit that needs attention."""
+    fields = tile(facts, since) | _pill(facts) | _why(facts) | _next(facts)
+    fields |= lanes.areas(facts, since)
+    lane = lanes.lane(facts, since, at)
+    fields |= {f"lane_{kind}": path for kind, path in lane.items()}
+    fields |= {f"cell_{kind}": path for kind, path in drawing.cells(_cells(facts)).items()}
+    override = facts.override
+    return fields | {
+        "kind": "card",
+        "edge": _edge(facts),
+        "instances": instances_words(facts),
+        "wasted": present.money(facts.rates.wasted_gbp) if facts.minutes else present.NOT_KNOWN,
+        "wasted_tone": "open" if facts.rates.wasted_gbp >= _LOUD else None,
+        "override": override.name if override else None,
+    }
+
+
+def tile(facts: CircuitFacts, since: datetime) -> Fields:
+    """All fields of a healthy circuit."""
+    row, rates = facts.row, facts.rates
+    known = bool(facts.minutes)
+    tone, glyph = STATE_TONES[facts.worst_state]
+    rows = {"provider": row.provider, "model": row.model, "region": row.region}
+    return {
+        "kind": "tile",
+        "id": f"c{row.id}",
+        "provider": row.provider,
+        "model": row.model,
+        "short": present.cut(row.model, 20),
+        "region": row.region,
+        "place": present.place(row.provider, row.region),
+        "href": circuit_url(row.circuit),
+        "force_href": f"/overrides/new?{urlencode(rows)}",
+        "find": f"{row.provider} {row.model} {row.region}".lower(),
+        "state": facts.worst_state,
+        "state_tone": tone,
+        "state_glyph": f"#g-{glyph}",
+        "rate": present.number(rates.attempts / 60) if known else present.NOT_KNOWN,
+        "fail": present.failure(rates.failure_ratio),
+        "fail_tone": "open" if facts.failing else None,
+        "retry": present.retry(rates.retry_ratio),
+        "retry_limit": f"/{present.limit(facts.retry_limit)}" if facts.retry_limit else "%",
+        "retry_tone": "open" if facts.near_budget else None,
+        "spend": spend(facts),
+        "line": lanes.line(facts, since),
+        "label": f"{row.model} {present.place(row.provider, row.region)}: {facts.worst_state}",
+    }
+
+
+def spend(facts: CircuitFacts) -> str:
+    """£/min, with what is missing from it."""
+    if not facts.minutes:
+        return present.NOT_KNOWN
+    amount = f"{present.money(facts.rates.cost_gbp)}/min"
+    unpriced = round(facts.rates.unpriced)
+    if unpriced and not facts.rates.cost_gbp:
+        return f"{present.NOT_KNOWN} {unpriced:,} unpriced"
+    if unpriced:
+        return f"{amount} + {unpriced:,} unpriced"
+    return f"{amount} known" if facts.silent and not facts.rates.cost_gbp else amount
+
+
+def _pill(facts: CircuitFacts) -> Fields:
+    state, total = facts.worst_state, facts.total
+    override = facts.override
+    named = facts.states[state]
+    count = f"{named}/{total}" if state != "Closed" and total else ""
+    if state == "Ramping":
+        ramps = [b.state.ramp_percent for b in facts.breakers if b.observed == "Ramping"]
+        count = f"{min(ramps)}%"
+    if state == "unknown":
+        last = Counter(b.observed for b in facts.silent).most_common(1)
+        heard = max((b.member.row.last_seen_at for b in facts.silent), default=None)
+        count = f"(was {last[0][0]})" if last else ""
+        return {
+            "desired": override.mode if override else "Auto",
+            "desired_tone": "hand" if override else None,
+            "desired_glyph": f"#g-{MODE_GLYPHS[override.mode]}" if override else None,
+            "seam": "differs" if override else None,
+            "count": count,
+            "was": state,
+            "heard_at": iso(heard),
+        }
+    ruled = sum(b.override is not None for b in facts.breakers)
+    partly = f" {ruled}/{total}" if override and ruled < total else ""
+    return {
+        "desired": f"{override.mode}{partly}" if override else "Auto",
+        "desired_tone": "hand" if override else None,
+        "desired_glyph": f"#g-{MODE_GLYPHS[override.mode]}" if override else None,
+        "seam": "differs" if _differs(facts) else None,
+        "count": count or _adjective(facts),
+        "was": f"{state} {count}".strip(),
+        "desired_line": None if override else "desired Auto",
+        "desired_until_at": iso(override.expires_at) if override else None,
+    }
+
+
+def _adjective(facts: CircuitFacts) -> str:
+    if facts.override and any(b.state.would_be == "Open" for b in facts.breakers):
+        return "would be Open"
+    if facts.failing:
+        return "failing"
+    return "near budget" if facts.near_budget else ""
+
+
+def _differs(facts: CircuitFacts) -> bool:
+    return any(b.override and b.enforcement != "Enforced" for b in facts.breakers)
+
+
+def _edge(facts: CircuitFacts) -> str:
+    forced = facts.override is not None and facts.override.mode != OverrideMode.OBSERVE_ONLY
+    if forced:
+        return "hand-open" if facts.states["Open"] else "hand"
+    return {
+        Rank.NOT_IN_FORCE: "open",
+        Rank.OPEN: "open",
+        Rank.RECOVERING: "half",
+        Rank.UNKNOWN: "unk",
+        Rank.FORCED: "hand",
+        Rank.TROUBLED: "half",
+        Rank.OBSERVED: "hand",
+        Rank.HEALTHY: "closed",
+    }[facts.rank]
+
+
+def _why(facts: CircuitFacts) -> Fields:
+    """One line: the strong part, then the rest, and a tone."""
+    strong, rest, tone = "", "", None
+    rank, override = facts.rank, facts.override
+    if rank is Rank.NOT_IN_FORCE:
+        first = facts.not_in_force[0]
+        reason = (first.delivery.reason if first.delivery else "") or first.member.verdict.reason
+        more = len(facts.not_in_force) - 1
+        others = f" and {more} more" if more else ""
+        strong, rest, tone = first.enforcement, f"by {first.member.name}{others}: {reason}", "open"
+    elif rank is Rank.OPEN:
+        strong, rest = _why_open(facts)
+    elif rank is Rank.RECOVERING:
+        strong, rest = _why_recovering(facts)
+    elif rank is Rank.UNKNOWN:
+        strong, rest = (
+            "No contact",
+            f"with any of its {present.count(len(facts.silent), 'instance')}",
+        )
+    elif rank is Rank.TROUBLED:
+        strong, rest = _why_troubled(facts)
+    elif override is not None:
+        rest = f"{override.created_by}: {override.reason}"
+        if any(b.state.would_be == "Open" for b in facts.breakers):
+            strong = "would be Open"
+    return {"why_strong": strong, "why": rest, "why_tone": tone}
+
+
+def _reasons(facts: CircuitFacts) -> str:
+    return f": {', '.join(facts.reasons[:2])}" if facts.reasons else ""
+
+
+def _why_open(facts: CircuitFacts) -> tuple[str, str]:
+    opened = [b for b in facts.breakers if b.observed == "Open"]
+    causes = Counter(b.state.cause for b in opened if b.state.cause != "Sibling")
+    cause = causes.most_common(1)[0][0] if causes else "Sibling"
+    calls = sum(b.state.calls for b in opened)
+    failures = sum(b.state.failures for b in opened)
+    if cause == "ConsecutiveFailures":
+        most = max(b.state.consecutive for b in opened)
+        return (f"{most} consecutive" if most else "Consecutive"), f"failures{_reasons(facts)}"
+    if cause == "FailureRatio" and calls:
+        return (
+            f"{present.failure(failures / calls)} failed",
+            f"of {calls:,} when it opened{_reasons(facts)}",
+        )
+    words = CAUSES.get(cause, cause)
+    return words[:1].upper() + words[1:], _reasons(facts).removeprefix(": ")
+
+
+def _why_recovering(facts: CircuitFacts) -> tuple[str, str]:
+    if any(b.state.stuck for b in facts.breakers):
+        return "Stuck", "half open, and no probe has answered"
+    if facts.states["HalfOpen"]:
+        return (
+            "Probing",
+            f"on {present.count(facts.states['HalfOpen'], 'instance')}{_reasons(facts)}",
+        )
+    return "Closed again", "calls are let back in steps"
+
+
+def _why_troubled(facts: CircuitFacts) -> tuple[str, str]:
+    keys = facts.resting_keys
+    if keys is not None:
+        note = f": {keys.keys_note}" if keys.keys_note else ""
+        return f"Keys {keys.keys_ready}/{keys.keys_total}", f"ready{note}"
+    if facts.failing:
+        return (
+            f"{present.failure(facts.rates.failure_ratio)} failed",
+            f"of {facts.rates.attempts:,.0f} in the last minute{_reasons(facts)}",
+        )
+    refused = round(facts.rates.refused_budget)
+    if refused:
+        return f"{present.count(refused, 'retry', 'retries')} refused", "by a budget, last minute"
+    return "Retries", "are close to their budget"
+
+
+def _next(facts: CircuitFacts) -> Fields:
+    """What comes next, and when: the end of an override, a probe, more of the ramp."""
+    override = facts.override
+    trips = f" · {present.count(facts.trips, 'trip')}" if facts.trips > 1 else ""
+    found: Fields = {"since_at": iso(facts.since), "trips": trips, "next": "", "next_at": None}
+    if override is not None:
+        return found | {"next": "left", "next_at": iso(override.expires_at)}
+    if facts.states["Open"]:
+        probes = [b.state.next_probe_at for b in facts.breakers if b.observed == "Open"]
+        first = min((p for p in probes if p), default=None)
+        return found | {"next": "probe" if first else "", "next_at": iso(first)}
+    return found
+
+
+def instances_words(facts: CircuitFacts) -> str:
+    """``17 enforced · 1 rejected · 2 unreachable``."""
+    order = ["Enforced", "InSync", "Applying", "Stale", "Rejected", "Unsupported", "Unknown"]
+    lower = {"Enforced", "Rejected", "Unsupported", "Applying", "Stale"}
+    parts = [
+        f"{facts.enforcement[word]} {word.lower() if word in lower else word}"
+        for word in order
+        if facts.enforcement[word]
+    ]
+    if facts.silent:
+        parts.append(f"{len(facts.silent)} unreachable")
+    return " · ".join(parts) or "no instance has reported it"
+
+
+def _cells(facts: CircuitFacts) -> list[str]:
+    ranks = ["open", "half", "closed", "unknown", "reject", "silent"]
+    kinds = [_cell(breaker) for breaker in [*facts.breakers, *facts.silent]]
+    return sorted(kinds, key=lambda kind: ranks.index(kind.removeprefix("hand-")))
+
+
+def _cell(breaker: Breaker) -> str:
+    if not breaker.member.reachable:
+        return "silent"
+    if breaker.enforcement in ("Rejected", "Unsupported"):
+        return "reject"
+    kind = {"Open": "open", "HalfOpen": "half", "Ramping": "half"}.get(breaker.observed, "closed")
+    return f"hand-{kind}" if breaker.override and breaker.enforcement == "Enforced" else kind

@@ -1,0 +1,182 @@
+"""The strip above the wall and the line of gateways: the whole fleet in one row.
+
+Invariant: the strip counts a circuit as Open when any instance in contact is Open; sums are of what
+is known, and what is missing from them is said beside them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+
+from controlplane.domain.sync import Sync
+from controlplane.reports import wall_rows
+from controlplane.reports.wall import Rates
+from dashboard import present
+from dashboard.cards import Fields, iso
+from dashboard.circuits import CircuitFacts
+from dashboard.fleet import Fleet, Member, worst
+
+SYSTEM = "system/"
+
+
+def strip(wall: wall_rows.Wall, fleet: Fleet, circuits: list[CircuitFacts]) -> Fields:
+    """Every figure of the strip."""
+    return (
+        _states(fleet, circuits)
+        | _budgets(wall, circuits)
+        | _money(wall, circuits)
+        | _hands(wall)
+        | _age(fleet)
+    )
+
+
+def _states(fleet: Fleet, circuits: list[CircuitFacts]) -> Fields:
+    named = Counter(facts.worst_state for facts in circuits)
+    attempts = sum(facts.rates.attempts for facts in circuits) / 60
+    refused = sum(f.rates.refused_breaker + f.rates.refused_override for f in circuits) / 60
+    reachable, known = len(fleet.reachable), len(fleet.members)
+    fields: Fields = {
+        key: f"{named[state]:,}" if named[state] else None
+        for key, state in (
+            ("open", "Open"),
+            ("half", "HalfOpen"),
+            ("ramping", "Ramping"),
+            ("unknown", "unknown"),
+        )
+    }
+    return fields | {
+        "closed": f"{named['Closed']:,}",
+        "of_instances": f"{reachable} of {present.count(known, 'instance')}",
+        "calls": f"{present.count(len(circuits), 'circuit')} · "
+        f"{present.number(attempts)} calls/s · {present.number(refused)}/s refused by breakers",
+    }
+
+
+def _budgets(wall: wall_rows.Wall, circuits: list[CircuitFacts]) -> Fields:
+    balances = wall.now.balances
+    system = next((row for row in balances if row.scope == SYSTEM), None)
+    firsts = sum(facts.rates.firsts for facts in circuits)
+    retries = sum(facts.rates.retries for facts in circuits)
+    limit = next((b.ratio_per_mille for b in wall.now.budgets if b.level == "system"), None)
+    at_zero = sum(row.balance <= 0 for row in balances)
+    refused = sum(facts.rates.refused_budget for facts in circuits) / 60
+    total = max(system.balance, 0) + system.spent if system else 0
+    return {
+        "balance": f"{max(system.balance, 0):,}" if system else present.NOT_KNOWN,
+        "balance_of": f"of {total:,}" if system else "no instance reports it",
+        "balance_share": f"{max(system.balance, 0) / total:.3f}" if system and total else "0",
+        "retry_ratio": f"{present.retry(retries / firsts if firsts else None)}"
+        f"{f'% of {present.limit(limit)}' if limit else '%'} retry",
+        "budgets_note": f"{at_zero} of {present.count(len(balances), 'budget')} at 0 · "
+        f"refused {present.number(refused)}/s",
+        "budgets_tone": "open" if at_zero else None,
+    }
+
+
+def _money(wall: wall_rows.Wall, circuits: list[CircuitFacts]) -> Fields:
+    known = any(facts.minutes for facts in circuits)
+    total: list[Rates] = [facts.rates for facts in circuits]
+    cost = sum((rates.cost_gbp for rates in total), Decimal(0))
+    wasted = sum((rates.wasted_gbp for rates in total), Decimal(0))
+    unpriced = round(sum(rates.unpriced for rates in total))
+    share = f" · {present.failure(float(wasted / cost))}" if cost else ""
+    peak = wall.trail.peak
+    return {
+        "spend": present.money(cost) if known else present.NOT_KNOWN,
+        "spend_note": (
+            f"+ {present.count(unpriced, 'attempt')} unpriced"
+            if unpriced
+            else "every attempt priced"
+            if known
+            else "no attempt in 15 minutes"
+        ),
+        "wasted": present.money(wasted) if known else present.NOT_KNOWN,
+        "wasted_unit": f"/min{share}",
+        "wasted_tone": "open" if wasted >= Decimal("0.1") else None,
+        "peak": f"peak {present.money(peak.wasted_gbp)}/min at"
+        if peak
+        else "none in the last hour",
+        "peak_at": iso(peak.minute) if peak else None,
+    }
+
+
+def _hands(wall: wall_rows.Wall) -> Fields:
+    overrides = wall.now.overrides
+    modes = Counter(row.mode for row in overrides)
+    words = " · ".join(
+        f"{modes[mode]} {mode}"
+        for mode in ("ForceOpen", "ForceClosed", "ObserveOnly")
+        if modes[mode]
+    )
+    soonest = min(overrides, key=lambda row: row.expires_at, default=None)
+    return {
+        "overrides": f"{len(overrides)}",
+        "overrides_words": words,
+        "next_end": (
+            f"next to end: {present.match_words(soonest.provider, soonest.model, soonest.region)}"
+            if soonest
+            else "every breaker decides for itself"
+        ),
+        "next_end_at": iso(soonest.expires_at) if soonest else None,
+    }
+
+
+def _age(fleet: Fleet) -> Fields:
+    silent = [m for m in fleet.members.values() if not m.reachable]
+    lost = sum(m.row.lost_batches > 0 for m in fleet.members.values())
+    longest = min(silent, key=lambda m: m.row.last_seen_at, default=None)
+    if longest is not None:
+        return {"gap": f"gap: {longest.name}", "gap_at": iso(longest.row.last_seen_at)}
+    if lost:
+        return {"gap": f"{present.count(lost, 'instance')} with lost batches", "gap_at": None}
+    return {"gap": "no gaps", "gap_at": None}
+
+
+def gateway_lines(fleet: Fleet) -> list[Fields]:
+    """One entry for each gateway that has instances, in the order of names."""
+    lines = []
+    for gateway in sorted(fleet.gateways.values(), key=lambda g: g.name):
+        members = [m for m in fleet.members.values() if m.gateway.id == gateway.id]
+        if members:
+            lines.append(_gateway(gateway, members))
+    return lines
+
+
+def _gateway(gateway: wall_rows.GatewayRow, members: list[Member]) -> Fields:
+    reachable = [m for m in members if m.reachable]
+    fields: Fields = {"id": f"g{gateway.id}", "name": gateway.name, "silent_at": None}
+    if not reachable:
+        last = max(m.row.last_seen_at for m in members)
+        return fields | {
+            "glyph": "#g-unreachable",
+            "tone": "unk",
+            "words": f"{len(members)} unreachable, no contact since",
+            "silent_at": iso(last),
+        }
+    synced = sum(m.verdict.sync is Sync.IN_SYNC for m in reachable)
+    silent = len(members) - len(reachable)
+    tail = f", {silent} unreachable" if silent else ""
+    if synced == len(reachable):
+        tone = "closed" if not silent else "unk"
+        return fields | {
+            "glyph": "#g-closed" if not silent else "#g-unreachable",
+            "tone": tone,
+            "words": f"{synced}/{len(reachable)} InSync{tail}",
+        }
+    bad = worst(reachable)
+    assert bad is not None
+    glyph, tone = {
+        Sync.REJECTED: ("rejected", "open"),
+        Sync.UNSUPPORTED: ("unreachable", "unk"),
+        Sync.STALE: ("clock", "half"),
+        Sync.UNKNOWN: ("unknown", "unk"),
+        Sync.APPLYING: ("arrow", "info"),
+    }[bad.verdict.sync]
+    number = sum(m.verdict.sync is bad.verdict.sync for m in reachable)
+    return fields | {
+        "glyph": f"#g-{glyph}",
+        "tone": tone,
+        "words": f"{synced}/{len(reachable)} InSync, {number} {bad.verdict.sync}"
+        f" ({bad.verdict.reason}){tail}",
+    }
