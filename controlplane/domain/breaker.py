@@ -24,7 +24,7 @@ from controlplane.domain.breaker_policy import (
     Transition,
     outcome_of,
 )
-from controlplane.domain.gate import Gate, Refusal
+from controlplane.domain.gate import Refusal
 from controlplane.domain.verdict import Verdict
 
 __all__ = [
@@ -72,7 +72,7 @@ class Breaker(Automaton):
                 self._token = token = self._token + 1
                 self._calls[token] = now
                 return (self._generation, token, now, False)
-            return self._admit_guarded(now)
+            return self._shut or self._admit_guarded(now)
 
     def record(
         self,
@@ -85,10 +85,11 @@ class Breaker(Automaton):
 
         ``duration_s`` is what the slow-call rule judges; by default the time since the permit.
         """
-        if isinstance(result, Outcome):
-            outcome, retry_after = result, None
-        else:
+        retry_after = None
+        if isinstance(result, Verdict):
             outcome, retry_after = outcome_of(result), result.retry_after_s
+        else:
+            outcome = result
         generation, token, began, _ = permit
         with self._lock:
             if now >= self._due:
@@ -211,8 +212,6 @@ class Breaker(Automaton):
             )
 
     def _admit_guarded(self, now: float) -> Permit | Refusal:
-        if self._mode is Mode.FORCE_OPEN:
-            return Refusal(Gate.OVERRIDE, Mode.FORCE_OPEN.value, self._mode_until)
         refusal = self._automatic_refusal(now)
         if refusal is not None:
             if self._mode is Mode.AUTO:

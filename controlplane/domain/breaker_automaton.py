@@ -48,7 +48,7 @@ class Automaton:
         "_policy",
         "_probe_successes",
         "_ramp_from",
-        "_refusal",
+        "_shut",
         "_since",
         "_slow_from",
         "_state",
@@ -76,22 +76,19 @@ class Automaton:
 
     def _automatic_refusal(self, now: float) -> Refusal | None:
         if self._state is OPEN:
-            return self._refusal
+            return Refusal(Gate.BREAKER, OPEN.value, self._open_until)
         if self._state is HALF_OPEN:
             leases = self._leases(now)
             if len(leases) < self._policy.half_open_probes:
                 return None
-            return Refusal(
-                Gate.BREAKER, HALF_OPEN.value, min(leases) + self._policy.probe_lease_seconds
-            )
+            return Refusal(Gate.BREAKER, HALF_OPEN.value, min(leases))
         if self._ramp_from is None:
             return None
         limit = ceil(self._share(now) * self._policy.full_concurrency / 1000)
         if len(self._calls) < limit:
             return None
-        step = self._policy.ramp_step_seconds
-        next_step = (now - self._ramp_from) // step + 1
-        return Refusal(Gate.BREAKER, "Ramp", self._ramp_from + next_step * step)
+        later = (end for end in self._step_ends() if now < end)
+        return Refusal(Gate.BREAKER, "Ramp", next(later, self._due))
 
     def _count(self, failed: bool, slow: bool, now: float, retry_after: float | None) -> None:
         policy, window = self._policy, self._window
@@ -165,12 +162,16 @@ class Automaton:
         elif self._state is HALF_OPEN and self._first_probe_at is not None:
             due = min(due, self._first_probe_at + self._policy.half_open_max_seconds)
         elif self._state is CLOSED and self._ramp_from is not None:
-            due = min(due, self._ramp_from + self._policy.ramp_seconds)
+            due = min(due, self._step_ends()[-1] if self._policy.ramp_shares else self._ramp_from)
         self._due = due
         forced = self._mode is Mode.FORCE_OPEN
         self._free = self._state is CLOSED and self._ramp_from is None and not forced
         # One object for the whole period: a refusal has to cost next to nothing.
-        self._refusal: Refusal = Refusal(Gate.BREAKER, OPEN.value, self._open_until)
+        self._shut: Refusal | None = None
+        if forced:
+            self._shut = Refusal(Gate.OVERRIDE, Mode.FORCE_OPEN.value, self._mode_until)
+        elif self._state is OPEN and self._mode is Mode.AUTO:
+            self._shut = Refusal(Gate.BREAKER, OPEN.value, self._open_until)
 
     def _next_by_itself(self) -> None:
         """Apply the deadline ``_due`` of the present state."""
@@ -187,13 +188,20 @@ class Automaton:
     def _share(self, now: float) -> int:
         if self._state is not CLOSED or self._ramp_from is None:
             return 1000
-        shares = self._policy.ramp_shares
-        step = int((now - self._ramp_from) // self._policy.ramp_step_seconds)
-        return shares[max(0, step)] if step < len(shares) else 1000
+        for share, end in zip(self._policy.ramp_shares, self._step_ends(), strict=True):
+            if now < end:
+                return share
+        return 1000
+
+    def _step_ends(self) -> list[float]:
+        """When each step of the ramp ends: the very floats that a refusal names as ``retry_at``."""
+        begin, step = self._ramp_from or 0.0, self._policy.ramp_step_seconds
+        return [begin + (n + 1) * step for n in range(len(self._policy.ramp_shares))]
 
     def _leases(self, now: float) -> list[float]:
+        """When each leased probe's place is free again."""
         lease = self._policy.probe_lease_seconds
-        return [began for began in self._calls.values() if now - began < lease]
+        return [free_at for began in self._calls.values() if (free_at := began + lease) > now]
 
     def _counters(self) -> Counters:
         window = self._window

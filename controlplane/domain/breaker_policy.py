@@ -115,11 +115,6 @@ class BreakerPolicy:
         if any(not 1 <= share <= 1000 for share in self.ramp_shares):
             raise ValueError("ramp_shares must each be 1 to 1000 thousandths")
 
-    @property
-    def ramp_seconds(self) -> float:
-        """How long the way back to full concurrency takes after closing."""
-        return len(self.ramp_shares) * self.ramp_step_seconds
-
     def open_for(self, trips: int) -> float:
         """The open period of the trip that follows ``trips`` earlier ones: doubled up to the cap.
 

@@ -122,3 +122,21 @@ class TenantBudgets:
 
     def _keys(self, circuit: Circuit) -> tuple[Key, ...]:
         return (Level.TENANT, self._tenant), (Level.CIRCUIT, format_circuit(circuit)), SYSTEM
+
+
+class Unlimited:
+    """Grants that never refuse: for policies without a budget, in replays and comparisons."""
+
+    def earn(self, circuit: Circuit, now: float) -> float:
+        """Nothing is counted."""
+        return now
+
+    def give_back(self, circuit: Circuit, mark: float, now: float) -> None:
+        """Nothing was counted."""
+
+    def ask(self, circuit: Circuit, now: float) -> Refusal | None:
+        """Always granted."""
+        return None
+
+    def refund(self, circuit: Circuit, now: float) -> None:
+        """Nothing was spent."""
