@@ -1,0 +1,134 @@
+"""Gateways and their credentials: made by an admin, the secret shown once.
+
+Invariant: only a token's SHA-256 is stored; a new gateway has a compiled snapshot before its first
+instance asks for one. Several tokens may be valid at once, so that rotation overlaps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from controlplane.actions._commit import Change, desired_change, recorded_change
+from controlplane.actions._fields import Faults
+from controlplane.actions.actor import Actor
+from controlplane.actions.targets import nearest
+from controlplane.errors import Conflict, NotFound
+from controlplane.models import Gateway, GatewayToken, Role
+
+_PREFIX = "sgg_"
+
+
+class Issued(NamedTuple):
+    """A gateway and the one sight of its token."""
+
+    gateway: Gateway
+    token: str
+
+
+def create(
+    *, actor: Actor, name: str, now: datetime, labels: Mapping[str, str] | None = None
+) -> Issued:
+    """Make a gateway, its first snapshot and its first token. Needs admin."""
+    actor.must_be(Role.ADMIN, "create a gateway")
+    faults = Faults()
+    written = faults.gateway_name("name", name)
+    read = faults.labels(labels or {})
+    faults.raise_any("The gateway was not created")
+    with desired_change(actor, now) as change:
+        if Gateway.objects.filter(name=written).exists():
+            raise Conflict(f"A gateway is named {written} already.")
+        gateway = Gateway.objects.create(
+            name=written,
+            labels=read,
+            resource_version=change.revision,
+            created_at=now,
+            created_by=actor.name,
+        )
+        token = _issue(change, gateway, None)
+        change.audit("create", "Gateway", written, after={"name": written, "labels": read})
+    return Issued(gateway, token)
+
+
+def relabel(
+    *, actor: Actor, name: str, labels: Mapping[str, str], now: datetime, expected_version: int
+) -> Gateway:
+    """Replace a gateway's labels; what selectors give it changes with them. Needs admin."""
+    actor.must_be(Role.ADMIN, "label a gateway")
+    faults = Faults()
+    read = faults.labels(labels)
+    faults.raise_any("The labels were not changed")
+    with desired_change(actor, now) as change:
+        gateway = _locked(name)
+        if gateway.resource_version != expected_version:
+            raise Conflict(
+                f"{name} was changed since you read it; read it again.",
+                current={"name": name, "labels": gateway.labels},
+            )
+        before = {"name": name, "labels": gateway.labels}
+        gateway.labels = read
+        gateway.resource_version = change.revision
+        gateway.save(update_fields=["labels", "resource_version"])
+        after = {"name": name, "labels": read}
+        change.audit("label", "Gateway", name, before=before, after=after)
+    return gateway
+
+
+def issue_token(
+    *, actor: Actor, name: str, now: datetime, expires_at: datetime | None = None
+) -> Issued:
+    """A further token of a gateway; the older ones stay valid until revoked. Needs admin."""
+    actor.must_be(Role.ADMIN, "issue a gateway's token")
+    with recorded_change(actor, now) as change:
+        gateway = _locked(name)
+        token = _issue(change, gateway, expires_at)
+        change.audit("issue_token", "Gateway", name)
+    return Issued(gateway, token)
+
+
+def revoke_token(*, actor: Actor, name: str, token_id: int, now: datetime) -> None:
+    """Make one token invalid (within 5 s at every web process). Needs admin."""
+    actor.must_be(Role.ADMIN, "revoke a gateway's token")
+    with recorded_change(actor, now) as change:
+        token = (
+            GatewayToken.objects.select_for_update().filter(id=token_id, gateway__name=name).first()
+        )
+        if token is None:
+            raise NotFound(f"Gateway {name} has no token {token_id}.")
+        if token.revoked_at is None:
+            token.revoked_at = now
+            token.save(update_fields=["revoked_at"])
+            change.audit("revoke_token", "Gateway", name, after={"token": token_id})
+
+
+def new_token(prefix: str) -> str:
+    """256 random bits with a prefix that secret scanners can know."""
+    return prefix + secrets.token_urlsafe(32)
+
+
+def digest(token: str) -> bytes:
+    """What is stored of a token."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _issue(change: Change, gateway: Gateway, expires_at: datetime | None) -> str:
+    token = new_token(_PREFIX)
+    GatewayToken.objects.create(
+        gateway=gateway,
+        sha256=digest(token),
+        created_at=change.now,
+        created_by=change.actor.name,
+        expires_at=expires_at,
+    )
+    return token
+
+
+def _locked(name: str) -> Gateway:
+    gateway = Gateway.objects.select_for_update().filter(name=name).first()
+    if gateway is None:
+        known = Gateway.objects.order_by("name").values_list("name", flat=True)
+        raise NotFound(f"No gateway is named {name!r}{nearest(name, known)}.")
+    return gateway

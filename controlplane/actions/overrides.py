@@ -1,0 +1,299 @@
+"""Throwing breakers by hand: force, extend, release, and the end that comes by itself.
+
+Invariant: an override always ends. One active override for each match (a unique index holds it);
+one whose ``expires_at`` has passed never stands in the way of a new one, whether or not a worker
+has ended its row. Every write is audited with its reason. ``now`` is aware and taken at the edge.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import datetime, timedelta
+from typing import Any
+
+from controlplane.actions._commit import Change, desired_change
+from controlplane.actions._fields import Faults
+from controlplane.actions.actor import SYSTEM, Actor
+from controlplane.actions.targets import check_targets
+from controlplane.domain.overrides import OverrideMode, in_words, lifetime_fault
+from controlplane.domain.precedence import Selection
+from controlplane.errors import Conflict, NotFound
+from controlplane.models import Override, Role
+
+KIND = "Override"
+_MODES = ", ".join(OverrideMode)
+
+
+def force(
+    *,
+    actor: Actor,
+    mode: str,
+    reason: str,
+    now: datetime,
+    expires_in: timedelta | None = None,
+    expires_at: datetime | None = None,
+    gateway: str = "",
+    selector: str = "",
+    provider: str = "",
+    model: str = "",
+    region: str = "",
+    allow_last_healthy: bool = False,
+    ticket: str = "",
+    replace: str = "",
+    dry_run: bool = False,
+) -> Override:
+    """Force the circuits that match, until the expiry. Needs operator.
+
+    Exactly one of ``expires_in`` and ``expires_at``. ``replace`` names the active override of the
+    same match that this one takes the place of, in one step. A dry run writes nothing. Raises
+    ``InvalidInput`` with a fault for each field, ``Conflict`` (``current``: who holds the match,
+    why, for how long), ``Forbidden``, ``Busy``.
+    """
+    actor.must_be(Role.OPERATOR, "force a circuit")
+    faults = Faults()
+    parts = {"gateway": gateway, "selector": selector, "provider": provider}
+    selection = faults.selection(parts | {"model": model, "region": region})
+    known_mode = _read_mode(mode, faults)
+    written_reason = faults.text("reason", reason, required=True)
+    written_ticket = faults.text("ticket", ticket)
+    ends = _read_expiry(known_mode, expires_in, expires_at, now, faults)
+    check_targets(selection, faults)
+    faults.raise_any("The override was not recorded")
+    assert known_mode is not None
+    assert ends is not None
+    with desired_change(actor, now, dry_run=dry_run) as change:
+        _make_room(change, selection, replace)
+        row = Override(
+            name=_name(known_mode, selection),
+            mode=known_mode.value,
+            reason=written_reason,
+            ticket=written_ticket,
+            expires_at=ends,
+            allow_last_healthy=allow_last_healthy is True,
+            resource_version=change.revision,
+            created_at=now,
+            created_by=actor.name,
+            updated_at=now,
+            updated_by=actor.name,
+            **_columns(selection),
+        )
+        row.save(force_insert=True)
+        change.audit("force", KIND, row.name, reason=row.reason, after=described(row))
+    return row
+
+
+def extend(
+    *,
+    actor: Actor,
+    name: str,
+    now: datetime,
+    expires_in: timedelta | None = None,
+    expires_at: datetime | None = None,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Override:
+    """Move the end of an active override: a new generation, audited. Needs operator.
+
+    The new end is counted from ``now`` and bound as a new override's. ``reason`` goes into the
+    audit; the override keeps its own. Raises ``Conflict`` when it has ended, or is no longer at
+    ``expected_version``.
+    """
+    actor.must_be(Role.OPERATOR, "extend an override")
+    faults = Faults()
+    why = faults.text("reason", reason)
+    faults.raise_any("The override was not extended")
+    with desired_change(actor, now) as change:
+        row = _locked(name)
+        _must_be_at(row, expected_version, now)
+        if row.ended_at is not None or row.expires_at <= now:
+            raise Conflict(
+                f"{name} has ended and cannot be extended; force again.",
+                code="ended",
+                current=described(row),
+            )
+        ends = _read_expiry(OverrideMode(row.mode), expires_in, expires_at, now, faults)
+        faults.raise_any("The override was not extended")
+        before = described(row)
+        row.expires_at = ends or row.expires_at
+        row.generation += 1
+        row.resource_version = change.revision
+        row.updated_at, row.updated_by = now, actor.name
+        row.save()
+        change.audit("extend", KIND, name, reason=why, before=before, after=described(row))
+    return row
+
+
+def release(
+    *,
+    actor: Actor,
+    name: str,
+    now: datetime,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Override:
+    """End an override now; one that has ended already is returned as it is. Needs operator."""
+    actor.must_be(Role.OPERATOR, "release an override")
+    faults = Faults()
+    why = faults.text("reason", reason)
+    faults.raise_any("The override was not released")
+    with desired_change(actor, now) as change:
+        row = _locked(name)
+        if row.ended_at is None:
+            _must_be_at(row, expected_version, now)
+            _end_by(change, row, why)
+    return row
+
+
+def release_mine(*, actor: Actor, now: datetime, reason: str = "") -> list[Override]:
+    """End every active override that the actor recorded. Needs operator."""
+    actor.must_be(Role.OPERATOR, "release overrides")
+    faults = Faults()
+    why = faults.text("reason", reason)
+    faults.raise_any("Nothing was released")
+    with desired_change(actor, now) as change:
+        mine = Override.objects.select_for_update().filter(ended_at=None, created_by=actor.name)
+        rows = list(mine.order_by("id"))
+        for row in rows:
+            _end_by(change, row, why)
+    return rows
+
+
+def end_expired(now: datetime) -> list[str]:
+    """End the rows whose expiry has passed; returns their names. For the workers' schedule.
+
+    The gateways have ended them on time by themselves; this takes them out of the snapshot and
+    leaves the audit entry.
+    """
+    passed = {"ended_at": None, "expires_at__lte": now}
+    if not Override.objects.filter(**passed).exists():
+        return []
+    with desired_change(SYSTEM, now) as change:
+        rows = list(Override.objects.select_for_update().filter(**passed).order_by("id"))
+        for row in rows:
+            _end(change, row, "Expired")
+    return [row.name for row in rows]
+
+
+def described(row: Override) -> dict[str, Any]:
+    """The override as the audit and a conflict show it."""
+    return {
+        "name": row.name,
+        "uid": str(row.uid),
+        "generation": row.generation,
+        "resource_version": row.resource_version,
+        "mode": row.mode,
+        **{part: getattr(row, part) for part in _MATCH},
+        "reason": row.reason,
+        "ticket": row.ticket,
+        "allow_last_healthy": row.allow_last_healthy,
+        "created_at": row.created_at.isoformat(),
+        "created_by": row.created_by,
+        "expires_at": row.expires_at.isoformat(),
+        "updated_by": row.updated_by,
+        "ended_at": row.ended_at.isoformat() if row.ended_at else None,
+        "ended_by": row.ended_by,
+        "end_cause": row.end_cause,
+    }
+
+
+_MATCH = ("gateway", "selector", "provider", "model", "region")
+
+
+def _columns(selection: Selection) -> dict[str, str]:
+    return {part: getattr(selection, part) for part in _MATCH}
+
+
+def _read_mode(mode: str, faults: Faults) -> OverrideMode | None:
+    try:
+        return OverrideMode(mode)
+    except ValueError:
+        faults.add("mode", f"write one of {_MODES}")
+        return None
+
+
+def _read_expiry(
+    mode: OverrideMode | None,
+    expires_in: timedelta | None,
+    expires_at: datetime | None,
+    now: datetime,
+    faults: Faults,
+) -> datetime | None:
+    if (expires_in is None) == (expires_at is None):
+        faults.add("expires_in", "required: write how long it lasts, or expires_at, not both")
+        return None
+    field = "expires_in" if expires_at is None else "expires_at"
+    if expires_at is not None and expires_at.tzinfo is None:
+        faults.add(field, "write a time with its offset, such as 2026-11-30T04:00:00Z")
+        return None
+    lasts = expires_in if expires_at is None else expires_at - now
+    assert lasts is not None
+    if mode is None:
+        return None
+    if fault := lifetime_fault(mode, lasts):
+        faults.add(field, fault)
+        return None
+    return now + lasts
+
+
+def _make_room(change: Change, selection: Selection, replace: str) -> None:
+    """End what has expired on this match, and what is to be replaced; ``Conflict`` otherwise."""
+    same = Override.objects.select_for_update().filter(ended_at=None, **_columns(selection))
+    for row in same:
+        if row.expires_at <= change.now:
+            _end(change, row, "Expired")
+        elif row.name == replace:
+            _end(change, row, "Replaced")
+        else:
+            remaining = row.expires_at - change.now
+            left = in_words(remaining)
+            raise Conflict(
+                f"{selection} is {row.mode} by {row.created_by} for another {left}:"
+                f" {row.reason}. Extend, release or replace {row.name}.",
+                code="already_forced",
+                current=described(row) | {"remaining_s": remaining.total_seconds()},
+            )
+
+
+def _end_by(change: Change, row: Override, reason: str) -> None:
+    if row.expires_at <= change.now:
+        _end(change, row, "Expired")
+    else:
+        _end(change, row, "Released", reason)
+
+
+def _end(change: Change, row: Override, cause: str, reason: str = "") -> None:
+    """End a row. What expired was ended by time, so by the system, whoever came by."""
+    actor = SYSTEM if cause == "Expired" else change.actor
+    before = described(row)
+    row.ended_at, row.ended_by, row.end_cause = change.now, actor.name, cause
+    row.resource_version = change.revision
+    row.save(update_fields=["ended_at", "ended_by", "end_cause", "resource_version"])
+    action = {"Expired": "override_expired", "Released": "release", "Replaced": "replace"}[cause]
+    change.audit(
+        action, KIND, row.name, reason=reason, before=before, after=described(row), actor=actor
+    )
+
+
+def _locked(name: str) -> Override:
+    row = Override.objects.select_for_update().filter(name=name).first()
+    if row is None:
+        raise NotFound(f"No override is named {name!r}.")
+    return row
+
+
+def _must_be_at(row: Override, expected: int | None, now: datetime) -> None:
+    if expected is not None and row.resource_version != expected:
+        raise Conflict(
+            f"{row.name} was changed by {row.updated_by} at {row.updated_at:%H:%M:%S} UTC;"
+            " read it again.",
+            current=described(row),
+        )
+
+
+def _name(mode: OverrideMode, selection: Selection) -> str:
+    """A readable name that is new: ``force-open-openai-gpt-4o-3f9a1c``."""
+    words = re.sub(r"(?<!^)(?=[A-Z])", "-", mode.value)
+    about = "-".join(filter(None, (selection.provider, selection.model, selection.region)))
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{words}-{about or 'all'}".lower()).strip("-")
+    return f"{slug[:80].rstrip('-')}-{secrets.token_hex(3)}"
