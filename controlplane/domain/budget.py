@@ -146,10 +146,10 @@ class RetryBudget:
         self._slice(now)
         index = int(mark // self._width)
         for held in reversed(self._slices):
-            if held[0] <= index:
-                if held[0] == index and held[1]:
-                    held[1] -= 1
-                    self._firsts -= 1
+            # Its own slice, or after a change of window the nearest older one that holds a first.
+            if held[0] <= index and held[1]:
+                held[1] -= 1
+                self._firsts -= 1
                 return
 
     def allows(self, now: float) -> bool:
