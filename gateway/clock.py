@@ -71,3 +71,16 @@ class ClockOffset:
     def corrected(self, wall: datetime) -> datetime:
         """Our wall time as the control plane would read it."""
         return wall + timedelta(seconds=self.offset_s or 0.0)
+
+
+async def first(clock: Clock, event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event, at most that long; True when it is set."""
+    if event.is_set():
+        return True
+    waits = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(seconds))}
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
+    return event.is_set()

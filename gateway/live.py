@@ -19,7 +19,7 @@ from controlplane.domain.budgets import TenantBudgets
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.gate import Gate, Refusal
 from controlplane.domain.request_plan import AttemptAllowance
-from controlplane.domain.verdict import Verdict
+from controlplane.domain.verdict import Scope, Verdict
 from controlplane.wire.events import AnyEvent
 from controlplane.wire.status import BudgetStatus, CircuitStatus, ConfigSource, ItemStatus
 from gateway.accept import Accepted, accept
@@ -140,7 +140,8 @@ class Live:
     def rest_key(self, provider: str, key: str, verdict: Verdict, now: float) -> bool:
         """Rest the key when the verdict is about it; True when another one is ready now."""
         other = self._keys.rest(provider, key, verdict, now)
-        self.on_change()
+        if verdict.scope is Scope.KEY:
+            self.on_change()
         return other
 
     def pace_key(self, provider: str, key: str, rest_s: float, now: float) -> None:
@@ -185,12 +186,12 @@ class Live:
         self.on_change()
         return self.items()
 
-    def confirmed(self, source: ConfigSource, instances: int) -> None:
+    def confirmed(self, source: ConfigSource, instances: int | None) -> None:
         """The control plane said that what is in force is current, for that many instances."""
         if source != self.in_force.source:
             self.in_force = replace(self.in_force, source=source)
             self.on_change()
-        if max(1, instances) != self._instances:
+        if instances is not None and max(1, instances) != self._instances:
             self._instances = max(1, instances)
             self._budgeting.use(self._accepted.budgets_in_force(), self._instances)
 
@@ -247,6 +248,7 @@ class Live:
         circuits = [entry.circuit for entry in self._circuits]
         usable = self._routing.usable(wall)
         taken = self._overrides.decide(circuits, usable, healthy, now, wall)
+        changed = before != self._overrides.statuses()
         for entry in self._circuits:
             was, entry.override = entry.override, taken.get(entry.circuit)
             if entry.override is not None:
@@ -254,8 +256,8 @@ class Live:
                 entry.breaker.set_mode(mode, now, until)
             elif was is not None:
                 entry.breaker.set_mode(Mode.AUTO, now)
-            self._circuits.drain(entry)
-        if before != self._overrides.statuses():
+            changed |= self._circuits.drain(entry) or was is not entry.override
+        if changed:
             self.on_change()
 
     def _note_effect(self, entry: Entry, answer: Permit | Refusal) -> None:

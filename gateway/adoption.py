@@ -1,0 +1,190 @@
+"""Takes over the spools of dead workers of this gateway, and says what became of their calls.
+
+Invariants: only a spool whose owner's file lock is free is adopted (a stopped process still holds
+it), by one worker at a time; what it holds is sent under the old boot id and the old numbers; a
+call begun and never ended is reported once, under the id of its begin mark, as ``gateway_died``
+with unknown billing. Repeating an adoption that was cut short gives the same batches.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+from msgspec import structs
+
+from controlplane.wire.events import Attempt
+from gateway import records
+from gateway.outbox import Identity, Outbox, Sealed
+from gateway.spool import Bounds, remove_directory
+
+log = logging.getLogger(__name__)
+
+DIED = "gateway_died"
+
+
+class Adopted:
+    """One dead worker's spool, ours while the lock is held."""
+
+    def __init__(self, directory: Path, identity: Identity, lock_fd: int, bounds: Bounds) -> None:
+        self._directory = directory
+        self._lock_fd = lock_fd
+        self.outbox = Outbox(identity, bounds.disk, bounds.memory)
+        self.died, self.damaged = _recover(directory)
+        for path in sorted(directory.glob("*.batch")):
+            about = path.stat()
+            since = datetime.fromtimestamp(about.st_mtime, UTC)
+            self.outbox.add(Sealed(int(path.stem), path, None, -1, about.st_size, since))
+
+    def finish(self) -> None:
+        """Let go of it; when everything was sent, and nothing set aside, it is deleted."""
+        if not len(self.outbox) and not any(self._directory.glob("*.aside")):
+            remove_directory(self._directory)
+        os.close(self._lock_fd)
+
+
+def adopt(root: Path, gateway: str, bounds: Bounds | None = None) -> Iterator[Adopted]:
+    """Every spool below ``root`` of a dead worker of this gateway. One that cannot be read stays.
+
+    Reads and writes files: call it outside the event loop's thread.
+    """
+    for owner in sorted(root.glob("*/*/owner")):
+        directory = owner.parent
+        if directory.name.startswith("."):
+            continue
+        lock_fd = _lock(owner)
+        if lock_fd is None:
+            continue
+        try:
+            identity = _about(directory)
+            if identity.gateway == gateway and not _only_aside(directory):
+                yield Adopted(directory, identity, lock_fd, bounds or Bounds())
+                continue
+        except (OSError, ValueError) as error:
+            log.warning("cannot adopt the spool %s: %s", directory.name, error)
+        os.close(lock_fd)
+
+
+def forget_oldest(root: Path, gateway: str, keep_bytes: int) -> int:
+    """Delete dead workers' spools beyond ``keep_bytes`` in all, oldest first; returns how many.
+
+    What bounds the disk while nobody takes anything: each boot leaves a directory behind. Reads and
+    writes files: call it outside the event loop's thread.
+    """
+    dead = []
+    for owner in root.glob("*/*/owner"):
+        lock_fd = _lock(owner)
+        if lock_fd is None:
+            continue
+        try:
+            if _about(owner.parent).gateway == gateway:
+                held = [path.stat() for path in owner.parent.iterdir()]
+                newest = max(each.st_mtime for each in held)
+                dead.append((newest, sum(each.st_size for each in held), owner.parent, lock_fd))
+                continue
+        except (OSError, ValueError) as error:
+            log.warning("cannot read the spool %s: %s", owner.parent.name, error)
+        os.close(lock_fd)
+    kept = forgotten = 0
+    for _, size, directory, lock_fd in sorted(dead, reverse=True):
+        kept += size
+        if kept > keep_bytes:
+            log.warning("the spool of boot %s is given up: the disk's bound", directory.name)
+            remove_directory(directory)
+            forgotten += 1
+        os.close(lock_fd)
+    return forgotten
+
+
+def _lock(owner: Path) -> int | None:
+    try:
+        fd = os.open(owner, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another adopter may have finished and deleted it between our open and our lock.
+        if os.fstat(fd).st_nlink:
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
+
+
+class _About(msgspec.Struct, frozen=True):
+    instance: UUID
+    slot: str
+    gateway: str
+
+
+def _about(directory: Path) -> Identity:
+    about = msgspec.json.decode((directory / "about.json").read_bytes(), type=_About)
+    return Identity(about.instance, about.slot, about.gateway)
+
+
+def _only_aside(directory: Path) -> bool:
+    return any(directory.glob("*.aside")) and not any(
+        path.suffix in (".open", ".batch") for path in directory.iterdir()
+    )
+
+
+def _recover(directory: Path) -> tuple[int, int]:
+    """Seal what the dead process left open. Returns (calls that died, damaged records)."""
+    left = sorted(directory.glob("*.open"))
+    held = {path: records.read(path.read_bytes()) for path in left}
+    begun: dict[UUID, Attempt] = {}
+    ended: set[UUID] = set()
+    for found in held.values():
+        for mark in map(_attempt, found.marks):
+            if mark is not None:
+                begun[mark.id] = mark
+        for letter, payload in found.events:
+            if letter == b"a" and (done := _attempt(payload)) is not None:
+                ended.add(done.id)
+    died = [mark for uid, mark in begun.items() if uid not in ended]
+    for path, found in held.items():
+        last = path == left[-1]
+        _seal(path, found, died if last else [])
+    return len(died), sum(found.damaged for found in held.values())
+
+
+def _attempt(payload: bytes) -> Attempt | None:
+    try:
+        return msgspec.json.decode(payload, type=Attempt)
+    except msgspec.DecodeError as error:
+        # Whole, but of a version that said it differently: it is sent as it is, only not paired.
+        log.warning("an attempt in an adopted spool cannot be read: %s", error)
+        return None
+
+
+def _seal(path: Path, found: records.Records, died: list[Attempt]) -> None:
+    if not found.events and not died:
+        path.unlink()
+        return
+    with path.open("r+b") as file:
+        # The half-written record goes first: what follows it would be lost with it.
+        file.truncate(found.whole)
+        file.seek(found.whole)
+        file.write(b"".join(records.record(b"a", records.encode(_dead(mark))) for mark in died))
+    path.rename(path.with_suffix(".batch"))
+
+
+def _dead(mark: Attempt) -> Attempt:
+    return structs.replace(
+        mark,
+        verdict="local_fault",
+        reason=DIED,
+        billing="unknown",
+        counts_against_breaker=False,
+        served=False,
+        status=None,
+        ended_ms=None,
+        tokens=None,
+    )

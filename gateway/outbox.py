@@ -1,0 +1,171 @@
+"""The numbered batches of one boot that the control plane has not acknowledged, oldest first.
+
+Invariants: a batch's events and number never change once it is here; batches leave in the order of
+their numbers, except the oldest ones that are given up when the bound is reached, which shows at
+the control plane as a gap. What is given up is counted by kind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter, deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+
+from gateway import records
+
+log = logging.getLogger(__name__)
+
+KEPT_ASIDE = 16
+"""Refused batches kept for a person to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose batches these are: they are sent under the boot that wrote them."""
+
+    instance: UUID
+    slot: str
+    gateway: str
+
+
+@dataclass(slots=True)
+class Sealed:
+    """One batch: a file, or on a full disk its text. ``events`` is -1 until it has been read."""
+
+    seq: int
+    path: Path | None
+    text: bytes | None
+    events: int
+    size: int
+    since: datetime | None = None
+
+    def read(self) -> records.Records:
+        """Its records. Raises ``OSError`` when the file cannot be read."""
+        if self.text is not None:
+            return records.read(self.text)
+        assert self.path is not None
+        return records.read(self.path.read_bytes())
+
+
+class Outbox:
+    """Batches waiting for their receipts. Used from the loop's thread."""
+
+    def __init__(self, identity: Identity, max_bytes: int, max_memory: int) -> None:
+        self.identity = identity
+        self.dropped: Counter[str] = Counter()
+        self._max_bytes = max_bytes
+        self._max_memory = max_memory
+        self._waiting: deque[Sealed] = deque()
+        self._sending: Sealed | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def events(self) -> int:
+        """Events in batches that have been counted."""
+        return sum(max(0, batch.events) for batch in self._waiting)
+
+    @property
+    def size(self) -> int:
+        """Bytes waiting, on disk and in memory."""
+        return sum(batch.size for batch in self._waiting)
+
+    @property
+    def oldest_at(self) -> datetime | None:
+        """When the oldest waiting batch was begun."""
+        return self._waiting[0].since if self._waiting else None
+
+    def add(self, batch: Sealed) -> None:
+        """Take a sealed batch; the oldest go when a bound is passed."""
+        self._waiting.append(batch)
+        size = self.size
+        memory = sum(held.size for held in self._waiting if held.path is None)
+        for held in list(self._waiting):
+            in_memory = held.path is None
+            over = size > self._max_bytes or (in_memory and memory > self._max_memory)
+            if not over or len(self._waiting) == 1:
+                break
+            if held is self._sending:
+                continue
+            size -= held.size
+            memory -= held.size if in_memory else 0
+            self._give_up(held, "the spool's bound is reached")
+
+    def head(self) -> Sealed | None:
+        """The batch to send now; it is not given up while it is under way."""
+        self._sending = self._waiting[0] if self._waiting else None
+        return self._sending
+
+    def body(self, batch: Sealed, epoch: str, generation: int) -> bytes:
+        """The batch as it goes over the wire. Raises ``OSError`` when it cannot be read."""
+        found = batch.read()
+        batch.events = len(found.events)
+        who = self.identity
+        head = msgspec.json.encode(
+            {
+                "instance": who.instance,
+                "slot": who.slot,
+                "seq": batch.seq,
+                "epoch": epoch,
+                "generation": generation,
+                "sent_at": datetime.now(UTC),
+            }
+        )
+        events = b",".join(payload for _, payload in found.events)
+        return head[:-1] + b',"events":[' + events + b"]}"
+
+    def acknowledge(self, batch: Sealed) -> None:
+        """The control plane has it: forget it."""
+        self._leave(batch)
+        _unlink(batch.path)
+
+    def set_aside(self, batch: Sealed, reason: str) -> None:
+        """It will never be accepted: keep the file for a person, count its events as lost."""
+        self._count(batch)
+        self._leave(batch)
+        log.error("batch %d of %s set aside: %s", batch.seq, self.identity.instance, reason)
+        if batch.path is None:
+            return
+        aside = batch.path.with_suffix(".aside")
+        try:
+            os.replace(batch.path, aside)
+            for old in sorted(aside.parent.glob("*.aside"))[:-KEPT_ASIDE]:
+                old.unlink()
+        except OSError as error:
+            log.warning("cannot keep a refused batch: %s", error)
+
+    def _give_up(self, batch: Sealed, reason: str) -> None:
+        self._count(batch)
+        self._leave(batch)
+        _unlink(batch.path)
+        log.warning("batch %d of %s given up: %s", batch.seq, self.identity.instance, reason)
+
+    def _leave(self, batch: Sealed) -> None:
+        if self._sending is batch:
+            self._sending = None
+        if batch in self._waiting:
+            self._waiting.remove(batch)
+
+    def _count(self, batch: Sealed) -> None:
+        try:
+            found = batch.read()
+        except OSError:
+            self.dropped["unreadable batch"] += 1
+            return
+        self.dropped.update(records.KINDS[letter] for letter, _ in found.events)
+        self.dropped["damaged"] += found.damaged
+
+
+def _unlink(path: Path | None) -> None:
+    if path is not None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("cannot delete %s: %s", path.name, error)

@@ -1,0 +1,163 @@
+"""Tells the control plane what this instance really enforces.
+
+Invariants: a report is made from memory at the moment of sending, so it never says what is no
+longer so; an applied snapshot is on the disk before a report names it; ``seq`` rises by one a
+report. A change goes at once, changes within 50 ms go together, and without any a report goes every
+10 s. Nothing of the request path waits for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+
+import msgspec
+
+from controlplane.domain.backoff import BackoffPolicy
+from controlplane.wire.status import (
+    Clock as ClockReport,
+)
+from controlplane.wire.status import (
+    InstanceStatus,
+    SpoolStatus,
+    StatusReceipt,
+)
+from gateway.clock import Clock, ClockOffset, first
+from gateway.contact import Answer, Contact, NoAnswer
+from gateway.live import Live
+from gateway.watch import Watcher
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 10.0
+COALESCE_S = 0.05
+SETTLE_S = 1.0
+"""How long a report waits for the disk: a stalled one must not make this instance look silent."""
+REFUSED_WAIT_S = 30.0
+
+BACKOFF = BackoffPolicy(base_seconds=0.5, factor=2.0, cap_seconds=8.0)
+CAPABILITIES = ["override.expiry", "override.floor", "mode.observeOnly", "budget.window", "route"]
+
+
+class StatusSender:
+    """Reports of one boot, in order."""
+
+    def __init__(
+        self,
+        contact: Contact,
+        live: Live,
+        spool: Callable[[], SpoolStatus],
+        watcher: Watcher,
+        clock: Clock,
+        offset: ClockOffset,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._contact = contact
+        self._live = live
+        self._spool = spool
+        self._watcher = watcher
+        self._clock = clock
+        self._offset = offset
+        self._draw = draw
+        self._started_at = clock.wall()
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._seq = 0
+        self._failures = 0
+        self._sent_at = float("-inf")
+
+    def changed(self) -> None:
+        """Something that a report says is different now."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        wait = HEARTBEAT_S
+        while True:
+            await first(self._clock, self._wake, wait)
+            since = self._clock.monotonic() - self._sent_at
+            if since < COALESCE_S:
+                await self._clock.sleep(COALESCE_S - since)
+            await first(self._clock, self._watcher.settled, SETTLE_S)
+            self._wake.clear()
+            wait = await self._send(goodbye=False)
+            if wait < HEARTBEAT_S:
+                # A change must not cut a wait that the control plane asked for.
+                await self._clock.sleep(wait)
+                self._wake.set()
+
+    async def goodbye(self) -> None:
+        """The last report of this boot: it leaves the wall. Tried once; not while ``run`` runs."""
+        await self._send(goodbye=True)
+
+    async def _send(self, goodbye: bool) -> float:
+        """Send one report; returns the wait before the next, unless something changes."""
+        body = msgspec.json.encode(self._report(goodbye))
+        sent, began = self._clock.wall(), self._clock.monotonic()
+        self._sent_at = began
+        try:
+            answer = await self._contact.send_status(str(self._live.boot_id), body)
+        except NoAnswer as error:
+            return self._later(str(error), None)
+        if answer.status == 200:
+            return self._received(answer, sent, self._clock.monotonic() - began)
+        text = f"{answer.status} {answer.body[:300].decode('utf-8', 'replace')}"
+        if answer.status in (401, 403):
+            return self._later(text, REFUSED_WAIT_S)
+        return self._later(text, answer.retry_after_s)
+
+    def _received(self, answer: Answer, sent: datetime, rtt_s: float) -> float:
+        try:
+            receipt = msgspec.json.decode(answer.body, type=StatusReceipt)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return self._later(f"not a receipt: {error}", None)
+        self._failures = 0
+        self._offset.measured(sent, receipt.server_time, rtt_s)
+        self._watcher.heard(receipt.epoch, receipt.generation, receipt.instances)
+        return HEARTBEAT_S
+
+    def _later(self, why: str, floor: float | None) -> float:
+        self._failures += 1
+        if self._failures & (self._failures - 1) == 0:
+            log.warning("the status report waits, try %d: %s", self._failures, why)
+        wait = BACKOFF.wait(self._failures, self._draw(), floor)
+        return min(max(COALESCE_S, wait), HEARTBEAT_S) if floor is None else wait
+
+    def _report(self, goodbye: bool) -> InstanceStatus:
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        self._seq += 1
+        live = self._live
+        circuits = live.circuit_statuses(now)
+        in_force = live.in_force
+        offset = self._offset
+        return InstanceStatus(
+            slot=live.slot,
+            seq=self._seq,
+            sent_at=wall,
+            started_at=self._started_at,
+            version=_version(),
+            epoch=in_force.epoch,
+            received_generation=self._watcher.received_generation,
+            applied_generation=in_force.generation,
+            applied_hash=in_force.hash,
+            applied_at=in_force.applied_at,
+            config_source=in_force.source,
+            items=live.items()[:2000],
+            circuits=circuits[:600],
+            budgets=live.budget_statuses(now)[:2000],
+            spool=self._spool(),
+            clock=ClockReport(offset_s=offset.offset_s, rtt_s=offset.rtt_s),
+            capabilities=CAPABILITIES,
+            goodbye=goodbye,
+        )
+
+
+def _version() -> str:
+    try:
+        return version("switchgear")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "checkout"

@@ -1,0 +1,223 @@
+"""Follows the desired state: a stream of full snapshots, and a slow poll that trusts no stream.
+
+Invariants: what runs is only ever replaced by a snapshot that was read whole; a lower generation of
+the same epoch is ignored; a snapshot is on the disk before it is reported as applied; no fault of
+the control plane, the network or the disk ends this or touches what is in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from controlplane.domain.backoff import BackoffPolicy
+from controlplane.wire.desired import Bookmark
+from controlplane.wire.status import ConfigSource
+from gateway import snapshot, sse
+from gateway.checkpoint import Checkpoint
+from gateway.clock import Clock, ClockOffset, first
+from gateway.contact import Contact, NoAnswer, Stream
+from gateway.live import InForce, Live
+from gateway.snapshot import Received, SnapshotRefused
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 25.0
+RECONCILE_S = 60.0
+POLL_S = 5.0
+REFUSED = (401, 403)
+REFUSED_WAIT_S = 30.0
+
+BACKOFF = BackoffPolicy(base_seconds=0.5, factor=2.0, cap_seconds=8.0)
+
+
+class Watcher:
+    """Keeps one ``Live`` at what the control plane wants."""
+
+    def __init__(
+        self,
+        contact: Contact,
+        live: Live,
+        checkpoint: Checkpoint,
+        clock: Clock,
+        offset: ClockOffset,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._contact = contact
+        self._live = live
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._offset = offset
+        self._draw = draw
+        self._fetch = asyncio.Event()
+        self._failures = 0
+        self._saving = asyncio.Lock()
+        self.settled = asyncio.Event()
+        """Cleared while a snapshot that is in force is not yet on the disk."""
+        self.settled.set()
+        self.streaming = False
+        self.received_generation = live.in_force.generation
+
+    def fetch_soon(self) -> None:
+        """Somebody has heard of another generation or epoch than ours."""
+        self._fetch.set()
+
+    def heard(self, epoch: str, generation: int, instances: int) -> None:
+        """An answer said what the control plane has; fetch when it is more than ours."""
+        ours = self._live.in_force
+        if epoch != ours.epoch or generation > ours.generation:
+            self.fetch_soon()
+        elif generation == ours.generation:
+            self._live.confirmed(self._source, instances)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._reconcile())
+
+    # --- the stream ---------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            floor: float | None = None
+            try:
+                floor = await self._one_stream()
+            except NoAnswer as error:
+                self._fails(str(error))
+            except (msgspec.DecodeError, UnicodeDecodeError, sse.TooLong) as error:
+                self._fails(f"the watch is not understood: {error}")
+            finally:
+                self.streaming = False
+            # The first draw is up to half a second also after a stream that ended well: a restart
+            # of the control plane must not bring every gateway back in the same instant.
+            await self._clock.sleep(BACKOFF.wait(max(1, self._failures), self._draw(), floor))
+
+    async def _one_stream(self) -> float | None:
+        """Follow one stream to its end; returns the least time to wait before the next."""
+        ours = self._live.in_force
+        async with self._contact.watch(ours.generation, ours.hash) as stream:
+            if stream.status == 410:
+                self.fetch_soon()
+                self._fails("410: the stream wants a fresh start")
+                return None
+            if stream.status in REFUSED:
+                self._fails(f"{stream.status}: check the gateway's token")
+                return REFUSED_WAIT_S
+            if stream.status != 200:
+                self._fails(f"{stream.status}")
+                return stream.retry_after_s
+            frames = sse.Frames()
+            while piece := await self._next_piece(stream):
+                for frame in frames.feed(piece):
+                    self._failures = 0
+                    self.streaming = True
+                    await self._frame(frame)
+            return None
+
+    async def _next_piece(self, stream: Stream) -> bytes:
+        """The next bytes, empty at the end. Raises ``NoAnswer`` after 25 s of silence."""
+        reading = asyncio.ensure_future(stream.read())
+        silence = asyncio.ensure_future(self._clock.sleep(SILENCE_S))
+        try:
+            await asyncio.wait({reading, silence}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                return reading.result()
+        finally:
+            silence.cancel()
+            if not reading.done():
+                reading.cancel()
+        raise NoAnswer(f"nothing heard for {SILENCE_S:g} s")
+
+    async def _frame(self, frame: sse.Frame) -> None:
+        if frame.event == "snapshot":
+            await self._offer(frame.data, "Stream")
+        elif frame.event == "bookmark":
+            seen = msgspec.json.decode(frame.data, type=Bookmark)
+            self.heard(seen.epoch, seen.generation, seen.instances)
+
+    def _fails(self, why: str) -> None:
+        self._failures += 1
+        if self._failures & (self._failures - 1) == 0:
+            log.warning("the watch is down, try %d: %s", self._failures, why)
+
+    # --- the poll -----------------------------------------------------------------------------
+
+    async def _reconcile(self) -> None:
+        while True:
+            wait = RECONCILE_S if self.streaming else POLL_S
+            # Spread over the period, or every gateway polls in the same second for ever.
+            asked = await first(self._clock, self._fetch, wait * (0.75 + self._draw() / 2))
+            self._fetch.clear()
+            floor = 0.0
+            try:
+                floor = await self._poll(unconditional=asked)
+            except NoAnswer as error:
+                log.debug("the poll had no answer: %s", error)
+                floor = POLL_S * self._draw() if asked else 0.0
+            if floor:
+                await self._clock.sleep(floor)
+
+    async def _poll(self, unconditional: bool) -> float:
+        ours = self._live.in_force
+        etag = None if unconditional or not ours.hash else f'"{ours.generation}-{ours.hash}"'
+        answer = await self._contact.fetch(etag)
+        if answer.status == 200:
+            await self._offer(answer.body, "Poll")
+        elif answer.status == 304:
+            self._live.confirmed(self._source, None)
+        elif answer.status in REFUSED:
+            return REFUSED_WAIT_S
+        return answer.retry_after_s or 0.0
+
+    @property
+    def _source(self) -> ConfigSource:
+        return "Stream" if self.streaming else "Poll"
+
+    # --- taking a snapshot --------------------------------------------------------------------
+
+    async def _offer(self, raw: bytes, source: ConfigSource) -> None:
+        try:
+            received = snapshot.read(raw, self._live.config.gateway.name)
+        except SnapshotRefused as error:
+            log.error("a snapshot is refused, what runs stays: %s", error)
+            return
+        ours = self._live.in_force
+        self.received_generation = received.generation
+        if not supersedes(received, ours):
+            if received.generation == ours.generation:
+                self._live.confirmed(source, received.instances)
+            return
+        self.settled.clear()
+        try:
+            now = self._clock.monotonic()
+            self._live.apply(received, source, now, self._control_plane_wall())
+            await self._save(received)
+        finally:
+            self.settled.set()
+
+    async def _save(self, received: Received) -> None:
+        async with self._saving:
+            if self._live.in_force.hash != received.hash:
+                return  # a newer one is in force and is saved by its own call
+            offset = self._offset.offset_s or 0.0
+            try:
+                await asyncio.to_thread(
+                    self._checkpoint.save, received.raw, self._clock.wall(), offset
+                )
+            except OSError as error:
+                # It is in force all the same, and that is what a report is about.
+                log.error("the configuration in force is not on the disk: %s", error)
+
+    def _control_plane_wall(self) -> datetime:
+        return self._offset.corrected(self._clock.wall())
+
+
+def supersedes(received: Received, ours: InForce) -> bool:
+    """True when a snapshot is to replace what is in force: another epoch, or a later generation."""
+    return received.epoch != ours.epoch or received.generation > ours.generation
