@@ -66,6 +66,8 @@ def fill(
         return counted
     given_input = counted.input is None and prompt_estimate is not None
     given_output = counted.output is None and output_estimate is not None
+    if output_estimate is not None:
+        output_estimate = max(output_estimate, counted.reasoning_in_output or 0)
     return replace(
         counted,
         input=prompt_estimate if given_input else counted.input,
@@ -222,6 +224,8 @@ def _gemini(provider: str, c: _Counts) -> Tokens:
     tools, total = _first(c.get("toolUsePromptTokenCount")), c.get("totalTokenCount")
     if candidates is None and total is not None and prompt is not None and not c.invalid:
         candidates = max(total - prompt - tools - thoughts, 0)
+    if candidates is None and thoughts:
+        candidates = 0  # stopped while still thinking
     output = candidates
     if candidates is not None:
         inside = total is not None and total == (prompt or 0) + tools + candidates

@@ -188,6 +188,9 @@ GOOGLE_MINUTE = {
         ("openai", 408, error("Request timed out"), "retryable + provider timeout"),
         ("openai_compatible", 400, error("Upstream request failed"), BUSY),
         ("openai_compatible", 400, error("Service temporarily unavailable"), BUSY),
+        ("bedrock", 400, {"__type": "ValidationException", "message": "The system encountered an "
+         "unexpected error during processing. Try your request again."}, BUSY),
+        ("openrouter", 400, error("Provider returned error", code=400), INVALID),
         ("openai_compatible", 502, "<html><title>502 Bad Gateway</title></html>", SERVER),
         ("openai_compatible", 523, "<!DOCTYPE html><title>Origin is unreachable</title>", SERVER),
         ("openai_compatible", 503, "upstream connect error or disconnect/reset", BUSY),

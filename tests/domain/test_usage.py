@@ -49,6 +49,7 @@ from controlplane.domain.usage_stream import StreamUsage, total
          "totalTokenCount": 110}, Tokens(100, 0, 0, 10, 4)),
         ("gemini", {"promptTokenCount": 100, "thoughtsTokenCount": 9, "totalTokenCount": 109},
          Tokens(100, 0, 0, 9, 9)),
+        ("gemini", {"promptTokenCount": 100, "thoughtsTokenCount": 9}, Tokens(100, 0, 0, 9, 9)),
         ("gemini", {"promptTokenCount": 5, "toolUsePromptTokenCount": 7, "candidatesTokenCount": 3,
          "totalTokenCount": 15}, Tokens(12, 0, 0, 3, 0)),
         ("bedrock", {"inputTokens": 3, "outputTokens": 4, "totalTokens": 16,

@@ -134,7 +134,7 @@ ROWS: tuple[Row, ...] = (
     Row("rate_limited", statuses=(200, 400, 403, 429, 502, 503),
         message=r"rate[- ]limited upstream|upstream rate limit", scope=Scope.MODEL),
     Row("rate_limited", statuses=(429,), message=r"provider returned error", scope=Scope.MODEL),
-    Row("upstream_error", statuses=(200, 400, 500, 502, 503, 504, 520, 524),
+    Row("upstream_error", statuses=(200, 500, 502, 503, 504, 520, 524),
         message=r"provider returned error"),
     Row("timeout", "openrouter", (408, 504, 524), scope=Scope.MODEL),
     Row("upstream_error", "openrouter", (500, 502, 503)),
@@ -191,7 +191,8 @@ ROWS: tuple[Row, ...] = (
         r"|just a moment|cloudflare"),
     Row("overloaded", statuses=_BAD, message=r"overloaded|temporar(y|ily)|try again later"
         r"|try again shortly|retry later|at capacity|no available (channel|provider|account)"
-        r"|service (is )?unavailable|upstream (error|request failed|connect)"),
+        r"|service (is )?unavailable|upstream (error|request failed|connect)|unexpected error"
+        r"|try your request again|internal (server )?error"),
 )  # fmt: skip
 
 # 8. The status alone: the documented default. 408, 409, 425 and 429 pass; other 4xx are the

@@ -7,6 +7,7 @@ exceptions to causes, for the libraries that the reports used.
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,7 +54,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
             body=given.get("body"),
             stream=None if stream is None else [_event(event) for event in stream],
             fault=_fault(given.get("exception")),
-            context=Context(**(given.get("context") or {})),
+            context=_context(given.get("context") or {}),
         )
     )
     return {
@@ -68,6 +69,10 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
 
 def _event(event: dict[str, Any]) -> StreamEvent:
     return StreamEvent(event.get("event"), event.get("data"), event.get("comment"))
+
+
+def _context(context: dict[str, Any]) -> Context:
+    return Context(**{f.name: context[f.name] for f in fields(Context) if f.name in context})
 
 
 def _fault(exception: dict[str, Any] | None) -> Fault | None:

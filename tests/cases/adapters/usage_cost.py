@@ -13,7 +13,7 @@ from typing import Any
 from controlplane.domain.classify import Context, Observation, classify
 from controlplane.domain.pricing import Cost, CostStatus, PriceBook, PriceRow, RateRow
 from controlplane.domain.rollup import Counts, TokenCounts, of_attempt
-from controlplane.domain.usage import NOTHING, UNKNOWN, Tokens, client_asked_for_usage, tokens
+from controlplane.domain.usage import NOTHING, Tokens, client_asked_for_usage, tokens
 from controlplane.domain.usage_stream import StreamUsage, total
 from controlplane.domain.verdict import Kind
 
@@ -34,7 +34,10 @@ OUTCOMES = {Kind.SUCCESS: "success", Kind.CLIENT_CANCELLED: "client_cancelled"}
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """Tokens over the attempts of one request, each attempt counted once by its id."""
     given = case["input"]
-    attempts = {attempt["attempt_id"]: attempt for attempt in given["attempts"]}
+    attempts: dict[str, dict[str, Any]] = {}
+    for attempt in given["attempts"]:
+        known = attempts.setdefault(attempt["attempt_id"], dict(attempt))
+        known.update({name: value for name, value in attempt.items() if value is not None})
     counted = total(tokens_of(given["provider"], attempt) for attempt in attempts.values())
     costs = [cost_of(given, attempt) for attempt in attempts.values()]
     unsure = counted.estimated and counted.output is not None
@@ -137,9 +140,12 @@ def tokens_of(provider: str, attempt: dict[str, Any]) -> Tokens:
         return reader.result(prompt_estimate=prompt)
     if attempt.get("usage") is not None:
         return tokens(provider, attempt["usage"], prompt_estimate=prompt)
-    if attempt.get("status") is None:
-        return UNKNOWN
-    return NOTHING if attempt["status"] >= 400 else tokens(provider, None, prompt_estimate=prompt)
+    # An error answer, or a connection that was never made, used nothing; what was sent and then
+    # lost used an amount that nobody told us.
+    status, error = attempt.get("status"), attempt.get("error") or {}
+    if (status or 0) >= 400 or (status is None and "connect" in str(error).lower()):
+        return NOTHING
+    return tokens(provider, None, prompt_estimate=prompt)
 
 
 def outcome_of(provider: str, attempt: dict[str, Any]) -> str:
