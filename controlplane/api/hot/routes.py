@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from controlplane.api.hot.events import post_events
 from controlplane.api.hot.health import healthz, readyz
 from controlplane.api.hot.http import Handler, Receive, Scope, Send, guarded
 from controlplane.api.hot.lifespan import ON_START
@@ -20,6 +21,7 @@ ON_START.append(hub.start)
 ROUTES: list[tuple[str, re.Pattern[str], Handler]] = [
     ("GET", re.compile(r"/healthz"), healthz),
     ("GET", re.compile(r"/readyz"), readyz),
+    ("POST", re.compile(r"/api/v1/events"), post_events),
 ]
 
 

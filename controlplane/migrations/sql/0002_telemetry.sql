@@ -9,6 +9,8 @@ CREATE TABLE receipt (
     sent_at      timestamptz NOT NULL,
     stored       int         NOT NULL,
     duplicates   int         NOT NULL,
+    late         int         NOT NULL, -- events older than an hour when they came
+    skewed       int         NOT NULL, -- events more than five minutes ahead of our clock
     unread       jsonb       NOT NULL DEFAULT '[]',
     PRIMARY KEY (gateway_id, instance_id, seq)
 );

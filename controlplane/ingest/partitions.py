@@ -1,0 +1,91 @@
+"""Day partitions of the event tables: made ahead, made for a late day when it comes, dropped.
+
+Invariant: no writer ever waits for one, and a day is dropped only when it is wholly past retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+
+from psycopg import AsyncConnection, Connection, sql
+
+from controlplane.ingest.rows import TABLES
+
+DAYS_AHEAD = 3
+_ENSURE = "SELECT switchgear_ensure_days(%s, %s)"
+_PARTITIONS = """
+SELECT parent.relname, part.relname, inherits.inhdetachpending
+FROM pg_inherits inherits
+JOIN pg_class parent ON parent.oid = inherits.inhparent
+JOIN pg_class part ON part.oid = inherits.inhrelid
+WHERE parent.relname = ANY(%s) AND parent.relkind = 'p' AND part.relkind = 'r'
+  AND parent.relnamespace = current_schema()::regnamespace
+ORDER BY part.relname
+"""
+_DETACHED = """
+SELECT relname FROM pg_class
+WHERE relname ~ %s AND relkind = 'r' AND NOT relispartition
+  AND relnamespace = current_schema()::regnamespace
+"""
+
+
+async def ensure_ahead(conn: AsyncConnection, now: datetime) -> int:
+    """Make yesterday's to the day after tomorrow's partitions; returns how many were missing."""
+    today = now.astimezone(UTC).date()
+    cursor = await conn.execute(
+        _ENSURE, (today - timedelta(days=1), today + timedelta(days=DAYS_AHEAD))
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def ensure_days(conn: AsyncConnection, days: Iterable[date]) -> None:
+    """Make the partitions of just these days (late events)."""
+    for day in sorted(set(days)):
+        await conn.execute(_ENSURE, (day, day))
+
+
+def ensure_ahead_now(conn: Connection, now: datetime) -> int:
+    """The same as ``ensure_ahead`` for a worker's plain connection."""
+    today = now.astimezone(UTC).date()
+    row = conn.execute(
+        _ENSURE, (today - timedelta(days=1), today + timedelta(days=DAYS_AHEAD))
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def drop_expired(conn: Connection, now: datetime, retention: timedelta) -> list[str]:
+    """Drop whole days older than ``retention``; returns their names. ``conn`` must autocommit.
+
+    Detached CONCURRENTLY first: a plain DROP would wait for, and shut out, every writer of the
+    parent. A detach that was cut short is finished, and a table that it left is dropped.
+    """
+    oldest = (now - retention).astimezone(UTC).date()
+    dropped: list[str] = []
+    for parent, part, pending in conn.execute(_PARTITIONS, (list(TABLES),)).fetchall():
+        if _day_of(part) < oldest:
+            how = sql.SQL("FINALIZE" if pending else "CONCURRENTLY")
+            conn.execute(
+                sql.SQL("ALTER TABLE {} DETACH PARTITION {} {}").format(
+                    sql.Identifier(parent), sql.Identifier(part), how
+                )
+            )
+    pattern = f"^({'|'.join(TABLES)})_[0-9]{{8}}$"
+    for (part,) in conn.execute(_DETACHED, (pattern,)).fetchall():
+        if _day_of(part) < oldest:
+            conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(part)))
+            dropped.append(part)
+    return dropped
+
+
+def oldest_day(conn: Connection) -> date | None:
+    """The first day that raw rows are kept of; None when there is no partition at all."""
+    days = [_day_of(part) for _, part, _ in conn.execute(_PARTITIONS, (list(TABLES),)).fetchall()]
+    return min(days, default=None)
+
+
+def _day_of(part: str) -> date:
+    return datetime.strptime(part[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
