@@ -37,8 +37,15 @@ _BESIDE = timedelta(days=400)
 _ANY_AGE = timedelta(days=3650)
 _LONGEST_REASON = 300
 _LONGEST_LETTER = 16 * 1024
+_MOST_MENDED = 4 * 1024 * 1024
 _MOST_BALANCE = 2**53
 _PATH = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<field>.*)`)?\Z", re.DOTALL)
+# A surrogate pair, half of one, or any other escape (so that a backslash's own is not misread).
+_LONE_SURROGATE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
 _COUNTS = ("input", "cached_read", "cache_write", "output", "reasoning_in_output")
 
 _batch = msgspec.json.Decoder(Batch)
@@ -98,6 +105,8 @@ def read_batch(body: bytes, *, now: datetime, retention: timedelta) -> ReadBatch
         batch: Batch | None = _batch.decode(body)
     except (msgspec.DecodeError, RecursionError):
         batch = None
+    if batch is None and len(body) <= _MOST_MENDED:
+        body = _LONE_SURROGATE.sub(_marked, body)
     head = batch if batch is not None else _read_head(body)
     _check_head(head, now)
     raws = _Raws(body)
@@ -119,6 +128,14 @@ def timeliness(occurred_at: datetime, received_at: datetime) -> str:
     if received_at - occurred_at > LATE:
         return "late"
     return "skewed" if occurred_at - received_at > SKEWED else ""
+
+
+def _marked(found: re.Match[bytes]) -> bytes:
+    """Half a surrogate pair is no text, and the JSON reader would give up the whole batch for it.
+
+    As a NUL, which no field may hold, it costs only the event that it stands in.
+    """
+    return rb"\u0000" if found["lone"] else found[0]
 
 
 def _read_head(body: bytes) -> BatchHead:

@@ -1,0 +1,160 @@
+"""What the door refuses, with which status, and that it reads nothing from strangers."""
+
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from backports import zstd
+
+from controlplane.api.hot import events
+from tests.asgi import call
+from tests.controlplane.ingest.batches import attempt, batch, encoded
+from tests.controlplane.ingest.conftest import Sender
+
+MIB = 1024 * 1024
+
+
+def bomb(plain_bytes: int) -> bytes:
+    packer = zlib.compressobj(9, wbits=31)
+    block = b"a" * MIB
+    parts = [packer.compress(block) for _ in range(plain_bytes // MIB)]
+    return b"".join([*parts, packer.flush()])
+
+
+async def test_a_stranger_is_refused_before_its_body_is_read(sender: Sender) -> None:
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        given = {"content-type": "application/json", "content-encoding": "gzip"} | headers
+        answer = await call("POST", "/api/v1/events", body=bomb(128 * MIB), headers=given)
+        assert answer.status == 401
+        assert answer.body_read == 0
+
+
+async def test_a_token_in_the_url_is_refused(sender: Sender) -> None:
+    answer = await call(
+        "POST", "/api/v1/events", query=f"token={sender.token}", headers={"content-type": "x/y"}
+    )
+    assert (answer.status, answer.json()["code"]) == (400, "token_in_url")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress, lambda b: b])
+async def test_packed_and_plain_batches_are_read(
+    sender: Sender, pack: Callable[[bytes], bytes]
+) -> None:
+    name = {gzip.compress: "gzip", zstd.compress: "zstd"}.get(pack, "identity")
+    body = pack(encoded(batch(*(attempt() for _ in range(50)))))
+    answer = await sender.post(body, content_encoding=name)
+    assert answer.json()["stored"] == 50
+
+
+async def test_a_bomb_is_refused_within_bounded_memory(sender: Sender) -> None:
+    body = bomb(1024 * MIB)
+    assert len(body) < 4 * MIB
+    tracemalloc.start()
+    answer = await sender.post(body, content_encoding="gzip")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answer.status == 413
+    assert peak < 100 * MIB
+
+
+async def test_a_zstd_bomb_is_refused(sender: Sender) -> None:
+    answer = await sender.post(zstd.compress(b"a" * (40 * MIB)), content_encoding="zstd")
+    assert answer.status == 413
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+async def test_damaged_and_cut_bodies_are_refused(sender: Sender, encoding: str) -> None:
+    pack: Any = {"gzip": gzip.compress, "zstd": zstd.compress}[encoding]
+    whole = pack(encoded(batch(attempt())))
+    for body in (whole[:-3], whole + b"more", b"not packed at all"):
+        answer = await sender.post(body, content_encoding=encoding)
+        assert (answer.status, answer.json()["code"]) == (400, "bad_encoding")
+
+
+async def test_other_types_and_encodings_are_not_read(sender: Sender) -> None:
+    assert (await sender.post(b"{}", content_type="text/plain")).status == 415
+    assert (await sender.post(b"{}", content_encoding="br")).status == 415
+
+
+async def test_a_body_over_its_bound_is_refused_as_soon_as_it_is_known(sender: Sender) -> None:
+    answer = await sender.post(b" " * (5 * MIB))
+    assert answer.status == 413
+    assert answer.body_read <= 4 * MIB + 65536
+    assert (await sender.post(b"{}", content_length=str(5 * MIB))).status == 413
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 20_000 + b"]" * 20_000,
+        b'{"x":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+        b"{",
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b'"text"',
+    ],
+)
+async def test_what_is_no_batch_is_a_client_error(sender: Sender, body: bytes) -> None:
+    answer = await sender.post(body)
+    assert answer.status in (400, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_deep_json_inside_a_batch_is_a_client_error(sender: Sender) -> None:
+    deep = b"[" * 20_000 + b"]" * 20_000
+    body = encoded(batch(attempt()))[:-1] + b',"extra":' + deep + b"}"
+    assert (await sender.post(body)).status == 400
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"seq": 0}, "seq"),
+        ({"seq": "7"}, "seq"),
+        ({"instance": "x"}, "instance"),
+        ({"slot": "a\0b"}, "slot"),
+        ({"slot": ""}, "slot"),
+        ({"sent_at": "2026-01-01T00:00:00"}, "sent_at"),
+        ({"sent_at": "0001-01-01T00:00:00+14:00"}, "sent_at"),
+        ({"events": [{}] * 5001}, "events"),
+    ],
+)
+async def test_a_wrong_head_names_its_field(
+    sender: Sender, change: dict[str, Any], field: str
+) -> None:
+    answer = await sender.post(batch() | change)
+    assert (answer.status, answer.json()["code"]) == (422, "invalid_batch")
+    assert answer.json()["errors"][0]["field"] == field
+
+
+async def test_an_empty_batch_is_a_batch(sender: Sender) -> None:
+    assert (await sender.send(batch()))["contiguous"] == 1
+
+
+async def test_a_full_door_says_when_to_come_again(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_MOST_IN_FLIGHT", 0)
+    answer = await sender.post(batch(attempt()))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert await sender.count("attempt") == 0
+
+
+async def test_a_batch_that_waits_too_long_for_its_place_is_sent_away(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(events, "_MOST_AT_WORK", 1)
+    monkeypatch.setattr(events, "_doors", type(events._doors)())
+    async with events.door().working():
+        answer = await sender.post(batch(attempt()))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+    assert (await sender.send(batch(attempt())))["stored"] == 1
+
+
+async def test_another_method_is_not_allowed(sender: Sender) -> None:
+    assert (await call("GET", "/api/v1/events")).status == 405
