@@ -6,7 +6,6 @@ file, at the environment or for a missing value. Durations are seconds. No ``rep
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -67,13 +66,18 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One provider's endpoint. ``connections`` bounds this worker's pool to it."""
+    """One provider's endpoint. ``connections`` bounds this worker's calls to it at one time.
+
+    ``ask_usage``: its streams tell their usage when asked; switch it off for a server that takes
+    ``stream_options`` for an error.
+    """
 
     name: str
     base_url: str
     style: str = "openai"
     keys: tuple[Key, ...] = ()
     connections: int = 128
+    ask_usage: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,3 @@ class Config:
     def provider(self, name: str) -> Provider | None:
         """The provider of that name, None when the file does not know it."""
         return next((item for item in self.providers if item.name == name), None)
-
-    def caller(self, key: str) -> Caller | None:
-        """The caller that this key belongs to, None for an unknown key."""
-        digest = hashlib.sha256(key.encode()).hexdigest()
-        return next((item for item in self.callers if item.key_sha256 == digest), None)

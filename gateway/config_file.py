@@ -37,13 +37,17 @@ N = TypeVar("N", Provider, Route)
 
 def load(path: Path | str, env: Mapping[str, str] | None = None) -> Config:
     """Read and check a file. Raises ``ConfigError`` that names the key and what would be right."""
+    return parse(read_text(path), os.environ if env is None else env)
+
+
+def read_text(path: Path | str) -> str:
+    """The file's text. Raises ``ConfigError``."""
     try:
-        text = Path(path).read_bytes().decode()
+        return Path(path).read_bytes().decode()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text") from error
-    return parse(text, os.environ if env is None else env)
 
 
 def parse(text: str, env: Mapping[str, str]) -> Config:
@@ -122,7 +126,8 @@ def _provider(table: Table) -> Provider:
         raise table.error("keys", "two keys have the same name")
     style = table.one_of("style", ("openai",), "openai")
     connections = table.whole("connections", 128, least=1, most=10_000)
-    return table.done(Provider(name, base_url, style, keys, connections))
+    ask_usage = table.flag("ask_usage", True)
+    return table.done(Provider(name, base_url, style, keys, connections, ask_usage))
 
 
 def _route(table: Table) -> Route:

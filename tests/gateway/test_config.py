@@ -90,14 +90,12 @@ def test_secret_env_reads_the_named_variable() -> None:
         parse(text, {})
 
 
-def test_caller_is_known_by_its_hash() -> None:
+def test_callers_make_their_key_required() -> None:
     digest = hashlib.sha256(b"key-1").hexdigest()
     config = parse(SMALL + f'[[callers]]\nkey_sha256 = "{digest}"\ntenant = "search"\n', {})
-    caller = config.caller("key-1")
-    assert caller is not None
-    assert (caller.tenant, caller.trusted) == ("search", False)
-    assert config.caller("key-2") is None
     assert config.gateway.require_key
+    assert config.callers[0].tenant == "search"
+    assert not config.callers[0].trusted
 
 
 def test_demo_file_is_valid_with_and_without_a_control_plane(tmp_path: Path) -> None:

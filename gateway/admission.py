@@ -1,0 +1,46 @@
+"""How many requests one worker lets in at once, and who is turned away first.
+
+Invariant: ``reserved`` places of ``in_flight`` are never taken by ordinary requests, so that what
+someone marked as urgent still gets in when the rest is full; health checks take no place at all.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from gateway.config import Limits
+
+LOW_SHARE = 0.75
+"""Low-priority work is refused above this share of the ordinary places."""
+
+
+class Priority(StrEnum):
+    """What the caller says of a request in ``x-switchgear-priority``."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
+class Admission:
+    """The count of one worker. Used from the loop's thread."""
+
+    def __init__(self, limits: Limits) -> None:
+        ordinary = limits.in_flight - limits.reserved
+        self._most = {
+            Priority.LOW: max(1, int(ordinary * LOW_SHARE)),
+            Priority.NORMAL: ordinary,
+            Priority.HIGH: limits.in_flight,
+        }
+        self.in_flight = 0
+
+    def enter(self, priority: Priority) -> bool:
+        """Take a place; False when there is none for this priority. Then ``leave`` is not due."""
+        if self.in_flight >= self._most[priority]:
+            return False
+        self.in_flight += 1
+        return True
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self.in_flight -= 1

@@ -1,0 +1,90 @@
+"""A chat request, read once and only as far as routing needs.
+
+Invariant: apart from ``model`` and ``stream_options`` the body goes to the provider value for value
+as it came: every other value is kept as its raw bytes and never decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from controlplane.domain.usage import estimate_tokens
+
+_Fields = dict[str, msgspec.Raw]
+_DECODER = msgspec.json.Decoder(_Fields)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Unreadable(Exception):
+    """The body is not a chat request; ``field`` is what is wrong, the text says how."""
+
+    def __init__(self, field: str | None, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the caller asked. ``model`` is the route's name."""
+
+    model: str
+    stream: bool
+    wants_usage: bool
+    size: int
+    fields: _Fields
+    options: dict[str, msgspec.Raw]
+
+    def body_for(self, model: str, ask_usage: bool) -> bytes:
+        """The body for a target's model, asking for a stream's usage where the caller did not."""
+        fields = {**self.fields, "model": msgspec.Raw(_ENCODER.encode(model))}
+        if self.stream and ask_usage and not self.wants_usage:
+            options = {**self.options, "include_usage": msgspec.Raw(b"true")}
+            fields["stream_options"] = msgspec.Raw(_ENCODER.encode(options))
+        return _ENCODER.encode(fields)
+
+    def prompt_estimate(self) -> int:
+        """Input tokens, when the provider does not say: from the size of the messages."""
+        messages = self.fields.get("messages")
+        return estimate_tokens(len(bytes(messages)) if messages is not None else self.size)
+
+
+def read(body: bytes) -> Asked:
+    """Read a request's body. Raises ``Unreadable``."""
+    try:
+        body.decode()
+        fields = _DECODER.decode(body)
+    except UnicodeDecodeError as error:
+        raise Unreadable(None, f"the body is not UTF-8 at byte {error.start}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Unreadable(None, f"the body is not a JSON object: {error}") from error
+    if "model" not in fields:
+        raise Unreadable("model", "you must name a model: the name of a route of this gateway")
+    return Asked(
+        model=_value(fields, "model", str),
+        stream="stream" in fields and _value(fields, "stream", bool | None) is True,
+        wants_usage=_wants_usage(fields),
+        size=len(body),
+        fields=fields,
+        options=_options(fields),
+    )
+
+
+def _value(fields: _Fields, name: str, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(fields[name], type=kind)
+    except msgspec.ValidationError as error:
+        raise Unreadable(name, f"{name}: {error}") from error
+
+
+def _options(fields: _Fields) -> _Fields:
+    if "stream_options" not in fields:
+        return {}
+    options: _Fields | None = _value(fields, "stream_options", _Fields | None)
+    return options or {}
+
+
+def _wants_usage(fields: _Fields) -> bool:
+    return bytes(_options(fields).get("include_usage", msgspec.Raw(b""))) == b"true"

@@ -1,0 +1,246 @@
+"""One attempt, from its first byte out to what it came to: everything that classify wants to know.
+
+Invariants: nothing reaches the client before the first good event of a stream, so that a failure
+up to there can be retried or rerouted; after it the provider's bytes are passed on as they come,
+in constant memory; a stream's last piece is held back, so that its events are written first. Times
+are monotonic seconds, durations seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import aiohttp
+import msgspec
+
+from controlplane.domain.classify import Fault, Phase
+from gateway.clock import Clock
+from gateway.event_stream import EventStream
+from gateway.faults import AnswerTooLarge, MalformedStream, Progress, fault_of
+from gateway.upstream import Call, Upstream
+
+MAX_ANSWER = 32 * 2**20
+MAX_ERROR = 256 * 1024
+_FAULTS = (aiohttp.ClientError, OSError, TimeoutError, MalformedStream, AnswerTooLarge)
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+class Out(Protocol):
+    """The way to the client. ``sent`` counts the body's bytes."""
+
+    sent: int
+
+    async def write(self, headers: Mapping[str, str], data: bytes) -> None:
+        """Send a piece of a stream; the first one sends the head before it."""
+
+
+class ClientGone(Exception):
+    """The client closed its connection while something was being written to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``provider_s``: the provider's own time for its whole answer, or a stream's first event.
+
+    ``left_s``: the request's deadline, which may come before it.
+    """
+
+    provider_s: float
+    idle_s: float
+    left_s: float
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen of one attempt."""
+
+    progress: Progress = field(default_factory=Progress)
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    body: bytes | None = None
+    stream: EventStream | None = None
+    last_piece: bytes = b""
+    fault: Fault | None = None
+    first_byte_s: float | None = None
+    ended_s: float = 0.0
+    client_gone: bool = False
+    cancelled: asyncio.CancelledError | None = None
+    response: aiohttp.ClientResponse | None = None
+
+    def parsed(self) -> Any:
+        """The body for the classifier: an object where it is JSON, else text."""
+        if self.body is None:
+            return None
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, RecursionError):
+            return self.body.decode("utf-8", "replace")
+
+    async def let_go(self) -> None:
+        """Give the connection back to the pool if its last bytes are here, else close it."""
+        if self.response is None:
+            return
+        try:
+            async with asyncio.timeout(0.05):
+                while not self.response.content.is_eof():
+                    await self.response.content.readany()
+        except _FAULTS:
+            pass
+        finally:
+            self.response.close()
+            self.response = None
+
+
+class Attempt:
+    """Makes one call. Used once."""
+
+    def __init__(
+        self, upstream: Upstream, call: Call, limits: Limits, out: Out, clock: Clock
+    ) -> None:
+        self._upstream = upstream
+        self._call = call
+        self._limits = limits
+        self._out = out
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._seen = Seen()
+
+    async def run(self, passed_on: dict[str, str]) -> Seen:
+        """Make the call. Never raises: a cancellation is in ``cancelled``, for after the record."""
+        seen = self._seen
+        self._upstream.take(self._call.provider.name)
+        try:
+            async with asyncio.timeout(min(self._limits.provider_s, self._limits.left_s)) as scope:
+                await self._call_and_read(passed_on, scope)
+        except asyncio.CancelledError as error:
+            seen.cancelled = error
+            seen.fault = fault_of(error, seen.progress, self_inflicted=True)
+        except ClientGone:
+            seen.client_gone = True
+        except _FAULTS as error:
+            seen.fault = fault_of(error, seen.progress)
+        finally:
+            self._upstream.give_back(self._call.provider.name)
+            seen.ended_s = self._since()
+        return seen
+
+    async def _call_and_read(self, passed_on: dict[str, str], scope: asyncio.Timeout) -> None:
+        seen = self._seen
+        response = await self._upstream.post(self._call, passed_on, seen.progress)
+        try:
+            seen.progress.phase = Phase.READING_BODY
+            seen.status, seen.headers = response.status, response.headers
+            streams = response.content_type == "text/event-stream" and response.status == 200
+            if streams and self._call.stream:
+                # A stream's head says nothing yet; the provider still owes its first event.
+                seen.progress.phase = Phase.AWAITING_HEADERS
+                await self._stream(response, scope)
+            else:
+                seen.first_byte_s = self._since()
+                most = MAX_ANSWER if response.status == 200 else MAX_ERROR
+                seen.body = await _read(response, most)
+        finally:
+            if seen.response is None:
+                response.close()
+
+    async def _stream(self, response: aiohttp.ClientResponse, scope: asyncio.Timeout) -> None:
+        seen = self._seen
+        stream = seen.stream = EventStream(
+            self._call.provider.name, hide_usage=self._call.hide_usage
+        )
+        held = await self._until_good(response, stream)
+        if stream.progress.error is not None or not stream.progress.events:
+            return
+        seen.first_byte_s = self._since()
+        seen.progress.phase = Phase.READING_BODY
+        loop = asyncio.get_running_loop()
+        scope.reschedule(loop.time() + self._limits.left_s - seen.first_byte_s)
+        idle = _Idle(scope, self._limits.idle_s, loop)
+        try:
+            await self._pass_on(response, stream, held, idle)
+        finally:
+            idle.stop()
+
+    async def _until_good(self, response: aiohttp.ClientResponse, stream: EventStream) -> bytes:
+        """Read up to the first event; returns what is held for the client."""
+        held = b""
+        while not stream.progress.events:
+            data = await response.content.readany()
+            if not data:
+                return held + stream.end()
+            held += stream.feed(data)
+        return held
+
+    async def _pass_on(
+        self, response: aiohttp.ClientResponse, stream: EventStream, piece: bytes, idle: _Idle
+    ) -> None:
+        seen, out, content = self._seen, self._out, response.content
+        while not stream.done and stream.progress.error is None:
+            if piece:
+                idle.reading = False
+                await out.write(seen.headers, piece)
+                idle.reading = True
+            data = await content.readany()
+            idle.touch()
+            if not data:
+                piece = stream.end()
+                break
+            piece = stream.feed(data)
+        seen.last_piece = piece
+        if stream.done:
+            seen.response = response
+
+    def _since(self) -> float:
+        return self._clock.monotonic() - self._began
+
+
+class _Idle:
+    """Ends a scope after ``idle_s`` seconds in which the provider sent nothing.
+
+    One timer for each idle period instead of one for each read: the timer looks when the last
+    bytes came and sets itself again.
+    """
+
+    def __init__(
+        self, scope: asyncio.Timeout, idle_s: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._scope = scope
+        self._idle_s = idle_s
+        self._loop = loop
+        self._last = loop.time()
+        self.reading = True
+        self._timer = loop.call_later(idle_s, self._look)
+
+    def touch(self) -> None:
+        """Bytes came."""
+        self._last = self._loop.time()
+
+    def stop(self) -> None:
+        """The stream is over."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        # While we wait for a slow client the silence is not the provider's.
+        left = self._idle_s if not self.reading else self._last + self._idle_s - now
+        if left <= 0:
+            self._scope.reschedule(now)
+        else:
+            self._timer = self._loop.call_later(left, self._look)
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """A whole body of at most ``most`` bytes."""
+    content = response.content
+    parts = [await content.readany()]
+    size = len(parts[0])
+    while not content.at_eof():
+        parts.append(await content.readany())
+        size += len(parts[-1])
+        if size > most:
+            raise AnswerTooLarge(f"an answer of more than {most} bytes")
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,81 @@
+"""A streamed answer on its way to the caller.
+
+Invariant: ``sent`` counts what the caller may have seen of the body; the head goes out with the
+first piece, never before. A stream that failed in the middle is not ended properly: the caller gets
+an error event and then a connection that breaks off, so that no client takes it for whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aiohttp import web
+
+from controlplane.domain.request_plan import Stop
+from gateway import answers
+from gateway.attempt import ClientGone, Seen
+
+
+class ClientStream:
+    """The way to one caller. ``head`` makes the answer's headers from the provider's."""
+
+    def __init__(
+        self, request: web.BaseRequest, head: Callable[[Mapping[str, str]], dict[str, str]]
+    ) -> None:
+        self._request = request
+        self._head = head
+        self._response: web.StreamResponse | None = None
+        self.sent = 0
+
+    @property
+    def started(self) -> bool:
+        """True once the head is out."""
+        return self._response is not None
+
+    @property
+    def connected(self) -> bool:
+        """False when the caller has closed its connection."""
+        transport = self._request.transport
+        return transport is not None and not transport.is_closing()
+
+    async def write(self, headers: Mapping[str, str], data: bytes) -> None:
+        """Send a piece; waits while the caller does not read. Raises ``ClientGone``."""
+        try:
+            if self._response is None:
+                self._response = web.StreamResponse(headers=self._head(headers))
+                await self._response.prepare(self._request)
+            self.sent += len(data)
+            await self._response.write(data)
+        except ConnectionError as error:
+            raise ClientGone from error
+
+    async def finish(self, seen: Seen) -> web.StreamResponse:
+        """Send what was held back and end the answer."""
+        try:
+            if seen.last_piece or self._response is None:
+                await self.write(seen.headers, seen.last_piece)
+            assert self._response is not None
+            await self._response.write_eof()
+        except (ClientGone, ConnectionError):
+            pass  # the events are written; there is nobody left to tell
+        finally:
+            await seen.let_go()
+        assert self._response is not None
+        return self._response
+
+    async def break_off(self, seen: Seen, stop: Stop) -> web.StreamResponse:
+        """Say what happened, then close the connection without the end of the body."""
+        assert self._response is not None
+        piece = seen.last_piece
+        if seen.stream is None or seen.stream.progress.error is None:
+            text = f"the stream broke off after its output had begun: {stop.reason}"
+            piece += b"data: " + answers.error_body(text, "upstream_error", stop.reason) + b"\n\n"
+        try:
+            await self.write(seen.headers, piece)
+        except ClientGone:
+            pass
+        finally:
+            await seen.let_go()
+        if self._request.transport is not None:
+            self._request.transport.close()
+        return self._response

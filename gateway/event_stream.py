@@ -1,0 +1,87 @@
+"""A provider's event stream on its way to the client: cut into events, watched, passed on.
+
+Invariant: what comes out is what went in, byte for byte, except that the usage which this gateway
+asked for on its own is taken out again. Memory is one incomplete event.
+"""
+
+from __future__ import annotations
+
+import re
+
+from controlplane.domain.classify import StreamProgress
+from controlplane.domain.usage_stream import StreamUsage
+from gateway.faults import MalformedStream
+
+MAX_EVENT = 8 * 2**20
+_END = re.compile(rb"\n\n|\r\n\r\n|\r\r")
+_LINE = re.compile(rb"\r\n|\n|\r")
+# Each chunk of a stream with usage says "usage":null until the last one. Inside text the quotes
+# would be escaped, so this can only be the field.
+_NO_USAGE = re.compile(rb',\s?"usage":\s?null')
+
+
+class EventStream:
+    """One stream. ``done`` is set by the mark that ends it; ``piece`` of output comes from feed."""
+
+    __slots__ = ("_hide_usage", "_tail", "done", "progress", "usage")
+
+    def __init__(self, provider: str, *, hide_usage: bool) -> None:
+        self._hide_usage = hide_usage
+        self._tail = b""
+        self.done = False
+        self.progress = StreamProgress()
+        self.usage = StreamUsage(provider)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take in what was received; returns what may go to the client: whole events only."""
+        if self._tail:
+            data = self._tail + data
+        start, kept = 0, []
+        for mark in _END.finditer(data):
+            kept.append(self._pass_on(data[start : mark.end()], mark.start() - start))
+            start = mark.end()
+        self._tail = data[start:]
+        if len(self._tail) > MAX_EVENT:
+            raise MalformedStream(f"an event of more than {MAX_EVENT} bytes")
+        return kept[0] if len(kept) == 1 else b"".join(kept)
+
+    def end(self) -> bytes:
+        """The stream is over: the last event may lack its empty line."""
+        tail, self._tail = self._tail, b""
+        return self._pass_on(tail, len(tail)) if tail.strip() else tail
+
+    def _pass_on(self, raw: bytes, length: int) -> bytes:
+        """Watch one event, ``raw[:length]`` without its end; returns it, or b"" to hide it."""
+        event = raw[:length]
+        name: str | None = None
+        data: bytes | None
+        if event.startswith(b"data: ") and b"\n" not in event and b"\r" not in event:
+            data = event[6:]
+        else:
+            name, data = _parse(event)
+        if name is None and data is None:
+            return raw  # a comment, which keeps the connection alive
+        self.progress.feed(name, data)
+        if data is None:
+            return raw
+        if data.strip() == b"[DONE]":
+            self.done = True
+            return raw
+        usage_only = self.usage.feed(data)
+        if not self._hide_usage:
+            return raw
+        return b"" if usage_only else _NO_USAGE.sub(b"", raw)
+
+
+def _parse(event: bytes) -> tuple[str | None, bytes | None]:
+    """Name and data of an event of several lines (WHATWG HTML, section 9.2.6)."""
+    name: str | None = None
+    lines: list[bytes] = []
+    for line in _LINE.split(event):
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            lines.append(value)
+        elif field == b"event":
+            name = value.decode("utf-8", "replace")
+    return name, b"\n".join(lines) if lines else None

@@ -1,0 +1,298 @@
+"""One request of a caller: drives the domain's request loop against real providers.
+
+Invariants: every permit that was given is recorded or released; every attempt that was begun is
+ended in the spool, also when the caller goes away in the middle; attempts and outcome are in the
+spool before the last byte of the answer is written. The control plane is never waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from random import random
+
+from aiohttp import web
+
+from controlplane.domain.breaker import Permit, would_have_refused
+from controlplane.domain.circuit import Circuit
+from controlplane.domain.gate import Gate, Refusal
+from controlplane.domain.request import RequestLoop
+from controlplane.domain.request_plan import (
+    Ask,
+    Ending,
+    RequestSpec,
+    Send,
+    Stop,
+    Target,
+    Wait,
+)
+from controlplane.domain.verdict import Scope, Verdict
+from gateway import answers, config
+from gateway.asked import Asked
+from gateway.attempt import Attempt, Limits, Seen
+from gateway.callers import Identity
+from gateway.client_stream import ClientStream
+from gateway.clock import Clock
+from gateway.judgement import Judgement, judged, observation_of
+from gateway.ledger import Ledger, Sink
+from gateway.live import Live
+from gateway.upstream import Call, Upstream, headers_passed_on
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What every request of one worker is served with. ``draw``: uniform in [0, 1), for jitter."""
+
+    config: config.Config
+    live: Live
+    upstream: Upstream
+    sink: Sink
+    clock: Clock
+    draw: Callable[[], float] = random
+
+
+class Exchange:
+    """One request. Used once, by the task of its handler."""
+
+    def __init__(
+        self,
+        path: Path,
+        request: web.BaseRequest,
+        asked: Asked,
+        route: config.Route,
+        who: Identity,
+        *,
+        redelivery: bool,
+    ) -> None:
+        self._path = path
+        self._request = request
+        self._asked = asked
+        self._route = route
+        now, wall = path.clock.monotonic(), path.clock.wall()
+        self._deadline = now + min(route.deadline_seconds, who.timeout_s or route.deadline_seconds)
+        self._ledger = Ledger(
+            path.clock,
+            path.sink,
+            tenant=who.tenant,
+            task=who.task,
+            route=route.name,
+            generation=path.live.in_force.generation,
+        )
+        spec = RequestSpec(
+            targets=tuple(_target(target, now, wall) for target in route.targets),
+            deadline=self._deadline,
+            max_attempts=path.live.max_attempts(who.tenant),
+            attempt_timeout_s=route.attempt_seconds,
+            body_small=asked.size <= path.config.limits.repeatable_bytes,
+            redelivery=redelivery,
+        )
+        self._loop = RequestLoop(
+            spec,
+            path.live.budgets(who.tenant),
+            path.live.task_allowance(who.tenant, who.task),
+        )
+        self._passed_on = headers_passed_on(request.headers)
+        self._out = ClientStream(request, self._head)
+        self._bodies: dict[Circuit, bytes] = {}
+        self._told = 0
+        self._waited_s = 0.0
+        self._permit: tuple[Circuit, Permit] | None = None
+        self._key: config.Key | None = None
+        self._sent: Send | None = None
+        self._seen: Seen | None = None
+
+    async def run(self) -> web.StreamResponse:
+        """Serve the request to its end. Raises only ``CancelledError``, when everything is told."""
+        loop, clock = self._loop, self._path.clock
+        try:
+            while True:
+                action = loop.next(clock.monotonic(), self._path.draw())
+                if isinstance(action, Ask):
+                    self._ask(action)
+                elif isinstance(action, Send):
+                    await self._send(action)
+                elif isinstance(action, Wait):
+                    began = clock.monotonic()
+                    await clock.sleep(action.seconds)
+                    self._waited_s += clock.monotonic() - began
+                else:
+                    self._close(action)
+                    return await self._answer(action)
+        except asyncio.CancelledError:
+            self._close(loop.cancelled(clock.monotonic()))
+            raise
+
+    # --- the gates ----------------------------------------------------------------------------
+
+    def _ask(self, ask: Ask) -> None:
+        circuit, now = ask.target.circuit, self._path.clock.monotonic()
+        refusal = self._gates(circuit, now)
+        if refusal is None:
+            self._loop.admitted()
+        else:
+            self._loop.refused(refusal, now)
+        self._tell_refusals()
+
+    def _gates(self, circuit: Circuit, now: float) -> Refusal | None:
+        live, upstream = self._path.live, self._path.upstream
+        if not upstream.free(circuit.provider):
+            return Refusal(Gate.CONCURRENCY, "connections")
+        key = live.key_for(circuit.provider, now)
+        if isinstance(key, Refusal):
+            return key
+        permit = live.admit(circuit, now)
+        if isinstance(permit, Refusal):
+            return permit
+        self._key, self._permit = key, (circuit, permit)
+        if would_have_refused(permit):
+            folded = live.folded(circuit)
+            self._ledger.refused(folded, "breaker", "would_be_open", would_have=True)
+        return None
+
+    def _tell_refusals(self) -> None:
+        """Put refusals into the spool that the loop has noted since the last look."""
+        for call in self._loop.refusals[self._told :]:
+            self._ledger.refused(
+                self._path.live.folded(call.target.circuit),
+                call.refusal.gate.value,
+                call.refusal.detail,
+            )
+        self._told = len(self._loop.refusals)
+
+    # --- an attempt ---------------------------------------------------------------------------
+
+    async def _send(self, send: Send) -> None:
+        self._sent = send
+        circuit, clock = send.target.circuit, self._path.clock
+        limits = self._limits()
+        mark = self._ledger.begun(
+            self._path.live.folded(circuit),
+            send,
+            self._key.name if self._key is not None else "",
+            self._waited_s,
+        )
+        self._ledger.waited_s += self._waited_s
+        self._waited_s = 0.0
+        call = self._call(circuit)
+        attempt = Attempt(self._path.upstream, call, limits, self._out, clock)
+        seen = self._seen = await attempt.run(self._passed_on)
+        observation = observation_of(
+            circuit,
+            seen,
+            limits,
+            sent=self._out.sent,
+            connected=self._out.connected,
+            now=clock.wall(),
+        )
+        result = judged(observation, seen, self._asked)
+        verdict = self._record(circuit, result, seen)
+        self._ledger.ended(
+            mark,
+            verdict,
+            status=seen.status,
+            first_byte_s=seen.first_byte_s,
+            ended_s=seen.ended_s,
+            tokens=result.tokens,
+            billing=result.billing,
+            served_model=result.served_model,
+            service_tier=result.service_tier,
+        )
+        if seen.cancelled is not None:
+            raise seen.cancelled
+
+    def _record(self, circuit: Circuit, result: Judgement, seen: Seen) -> Verdict:
+        """Tell breaker, key and loop; returns the verdict as it counted."""
+        live, now, key = self._path.live, self._path.clock.monotonic(), self._key
+        assert self._permit is not None
+        _, permit = self._permit
+        self._permit = None
+        # A stream may be long in the best of health: what makes it slow is its first event.
+        took = seen.first_byte_s if seen.stream is not None else None
+        verdict = live.record(circuit, permit, result.verdict, now, took)
+        other_key = False
+        if key is not None and verdict.scope is Scope.KEY:
+            other_key = live.rest_key(circuit.provider, key.name, verdict, now)
+        elif key is not None and result.rest_s > 0:
+            live.pace_key(circuit.provider, key.name, result.rest_s, now)
+        if seen.cancelled is None:
+            left_us = seen.progress.left_us
+            self._loop.observe(verdict, now, left_us=left_us, other_key=other_key)
+        return verdict
+
+    def _limits(self) -> Limits:
+        route = self._route
+        due_s = route.attempt_seconds
+        if self._asked.stream:
+            due_s = min(due_s, route.first_byte_seconds)
+        left_s = self._deadline - self._path.clock.monotonic()
+        return Limits(provider_s=due_s, idle_s=route.idle_seconds, left_s=left_s)
+
+    def _call(self, circuit: Circuit) -> Call:
+        provider = self._path.config.provider(circuit.provider)
+        assert provider is not None, "Live rejects routes with unknown providers"
+        body = self._bodies.get(circuit)
+        if body is None:
+            body = self._asked.body_for(circuit.model, provider.ask_usage)
+            self._bodies[circuit] = body
+        return Call(
+            provider=provider,
+            key=self._key,
+            body=body,
+            stream=self._asked.stream,
+            hide_usage=provider.ask_usage and not self._asked.wants_usage,
+            idempotency_key=f"{self._ledger.request}-{circuit.provider}",
+        )
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _close(self, stop: Stop) -> None:
+        """Tell what is left to tell: the permit, refusals, the outcome."""
+        if self._permit is not None:
+            circuit, permit = self._permit
+            self._permit = None
+            self._path.live.release(circuit, permit, self._path.clock.monotonic())
+        self._tell_refusals()
+        self._ledger.waited_s += self._waited_s
+        self._waited_s = 0.0
+        self._ledger.outcome(stop.ending is Ending.SERVED, stop.reason)
+
+    async def _answer(self, stop: Stop) -> web.StreamResponse:
+        seen = self._seen
+        if self._out.started:
+            assert seen is not None
+            if stop.ending is Ending.SERVED:
+                return await self._out.finish(seen)
+            return await self._out.break_off(seen, stop)
+        if seen is not None and stop.ending is Ending.SERVED:
+            if seen.stream is not None:
+                # The whole stream came in one piece.
+                return await self._out.finish(seen)
+            return web.Response(
+                status=seen.status or 200, body=seen.body, headers=self._head(seen.headers)
+            )
+        return answers.failed(stop, seen, self._own_headers(stop.ending.value))
+
+    def _head(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The head of a good answer."""
+        return {**answers.passed_on(headers), **self._own_headers(_decision(self._sent))}
+
+    def _own_headers(self, decision: str) -> dict[str, str]:
+        circuit = None if self._sent is None else self._sent.target.circuit
+        return answers.decision_headers(
+            str(self._ledger.request), self._loop.attempts, decision, circuit
+        )
+
+
+def _decision(sent: Send | None) -> str:
+    if sent is None:
+        return "refused"
+    return "rerouted" if sent.rerouted else sent.role.value
+
+
+def _target(target: config.Target, now: float, wall: datetime) -> Target:
+    """A route's target with the end of its approval moved to the monotonic clock."""
+    until = target.approved_until
+    ends = None if until is None else now + (until - wall).total_seconds()
+    return Target(target.circuit, target.approved, ends)
