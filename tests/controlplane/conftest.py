@@ -1,17 +1,26 @@
-"""Fixtures of the control plane's tests: the hot paths' pool and the hub, closed at the end."""
+"""Fixtures of the control plane's tests: the hot paths as a web process runs them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
+from controlplane.api.hot import lifespan
+from controlplane.api.hot.auth import forget_tokens
 from controlplane.models.pool import close_pool
+from controlplane.models.registry import forget_circuits
 from controlplane.notify import Hub, hub
+from controlplane.watch.heads import heads
 
 
 @pytest.fixture
 async def hot_pool(transactional_db: None) -> AsyncIterator[None]:
     """The hot paths' pool on the test database, closed before the database is emptied."""
     await close_pool()
+    forget_tokens()
+    forget_circuits()
+    # An event belongs to the loop in which it was first waited for: a test's own.
+    lifespan.stopping = asyncio.Event()
     yield
     await close_pool()
 
@@ -21,4 +30,12 @@ async def listening(hot_pool: None) -> AsyncIterator[Hub]:
     """The process's hub, listening."""
     stop = await hub.start()
     yield hub
+    await stop()
+
+
+@pytest.fixture
+async def following(listening: Hub) -> AsyncIterator[None]:
+    """The hub and the version poll: what the lifespan starts for watches."""
+    stop = await heads.start()
+    yield
     await stop()

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import re
 
+from controlplane.api.hot.config import config
 from controlplane.api.hot.events import post_events
 from controlplane.api.hot.health import healthz, readyz
 from controlplane.api.hot.http import Handler, Receive, Scope, Send, guarded
 from controlplane.api.hot.lifespan import ON_START
+from controlplane.api.hot.status import status
 from controlplane.errors import Problem
 from controlplane.notify import hub
+from controlplane.watch.heads import heads
 
-# Watches and wall sockets of this process share one LISTEN connection.
-ON_START.append(hub.start)
+# Watches and wall sockets of this process share one LISTEN connection and one version poll.
+ON_START.extend([hub.start, heads.start])
+
+_GATEWAY = r"/api/v1/gateways/(?P<name>[^/]+)"
 
 # (method, pattern, handler); a named group becomes scope["path_params"].
 ROUTES: list[tuple[str, re.Pattern[str], Handler]] = [
     ("GET", re.compile(r"/healthz"), healthz),
     ("GET", re.compile(r"/readyz"), readyz),
+    ("GET", re.compile(_GATEWAY + "/config"), config),
+    ("PATCH", re.compile(_GATEWAY + "/instances/(?P<boot>[^/]+)/status"), status),
     ("POST", re.compile(r"/api/v1/events"), post_events),
 ]
 

@@ -1,0 +1,109 @@
+"""``GET /api/v1/gateways/{name}/config``: the snapshot, plain or watched (docs/wire.md 2).
+
+Invariant: a gateway reads its own name only; a stream ends when the process is to stop, when its
+reader has gone, and after a random 5 to 10 minutes, so that no stream outlives a revoked token for
+long and a fleet does not come back all at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from urllib.parse import parse_qs
+
+from controlplane.api.hot import lifespan
+from controlplane.api.hot.auth import Caller, authenticate
+from controlplane.api.hot.http import Receive, Scope, Send, answer, header
+from controlplane.errors import InvalidInput
+from controlplane.models.pool import pool
+from controlplane.watch.heads import heads
+from controlplane.watch.snapshot import Head, read_head
+from controlplane.watch.stream import admitted, frames
+
+ROTATE_SECONDS = (300.0, 600.0)
+# A reader that takes nothing for so long has gone, whatever TCP believes.
+SEND_SECONDS = 20.0
+
+
+async def config(scope: Scope, receive: Receive, send: Send) -> None:
+    """A snapshot, 304, or a stream."""
+    caller = await authenticate(scope)
+    caller.must_be(scope["path_params"]["name"])
+    watch, known = _query(scope)
+    async with (await pool()).connection() as conn:
+        # Only a watch can use a reading without the spec: a plain answer is always whole.
+        head = await read_head(conn, caller.gateway_id, caller.gateway, known[1] if watch else "")
+    if watch:
+        await _stream(caller, head, known, receive, send)
+        return
+    etag = (b"etag", head.etag.encode())
+    if _has(header(scope, b"if-none-match"), head.etag):
+        await answer(send, 304, b"", headers=(etag,))
+    else:
+        await answer(send, 200, head.snapshot(), headers=(etag,))
+
+
+def _has(if_none_match: str, etag: str) -> bool:
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in tags or "*" in tags
+
+
+def _query(scope: Scope) -> tuple[bool, tuple[int, str]]:
+    """``watch``, and the generation and hash that the caller runs."""
+    try:
+        query = parse_qs(scope.get("query_string", b"").decode("ascii"), max_num_fields=20)
+    except ValueError as error:
+        raise InvalidInput(f"The query cannot be read: {error}") from error
+    generation = query.get("generation", ["0"])[-1]
+    if not (generation.isascii() and generation.isdigit() and len(generation) <= 18):
+        fault = {"field": "generation", "message": "write a whole number"}
+        raise InvalidInput("generation: write a whole number", errors=[fault])
+    watch = query.get("watch", ["0"])[-1] in {"1", "true"}
+    return watch, (int(generation), query.get("hash", [""])[-1])
+
+
+async def _stream(
+    caller: Caller, head: Head, known: tuple[int, str], receive: Receive, send: Send
+) -> None:
+    with admitted(caller.gateway_id):
+        ended = asyncio.Event()
+        watcher = asyncio.create_task(_end_when_gone(receive, ended))
+        stopper = asyncio.create_task(_end_when_stopping(ended))
+        try:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [
+                        (b"content-type", b"text/event-stream"),
+                        (b"cache-control", b"no-store"),
+                        (b"x-accel-buffering", b"no"),
+                    ],
+                }
+            )
+            lasts_s = random.uniform(*ROTATE_SECONDS)
+            async for frame in frames(
+                caller.gateway_id, head, known=known, heads=heads, ended=ended, lasts_s=lasts_s
+            ):
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send({"type": "http.response.body", "body": frame, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            # Nothing more can be said to a reader that does not read; the server closes it.
+            return
+        finally:
+            watcher.cancel()
+            stopper.cancel()
+
+
+async def _end_when_gone(receive: Receive, ended: asyncio.Event) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        ended.set()
+
+
+async def _end_when_stopping(ended: asyncio.Event) -> None:
+    await lifespan.stopping.wait()
+    ended.set()

@@ -1,0 +1,106 @@
+"""The watch: desired state of one gateway as server-sent events.
+
+Invariant: every frame is whole and the newest at the time it is made; a slow reader skips over
+states that were replaced meanwhile, and never over the last one. A stream always ends by itself
+(rotation), when its reader has gone, and when the process is to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from controlplane.errors import Busy
+from controlplane.models.pool import pool
+from controlplane.watch.heads import Heads, Position
+from controlplane.watch.snapshot import Head, read_head
+
+BOOKMARK_SECONDS = 10.0
+MAX_STREAMS = 2000
+MAX_STREAMS_A_GATEWAY = 200
+_open: dict[int, int] = {}
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def admitted(gateway_id: int) -> Iterator[None]:
+    """Hold one of the stream places; ``Busy`` when all are taken."""
+    mine = _open.get(gateway_id, 0)
+    if mine >= MAX_STREAMS_A_GATEWAY or sum(_open.values()) >= MAX_STREAMS:
+        raise Busy("Too many open watches here; poll meanwhile.", retry_after_s=5)
+    _open[gateway_id] = mine + 1
+    try:
+        yield
+    finally:
+        _open[gateway_id] -= 1
+        if not _open[gateway_id]:
+            del _open[gateway_id]
+
+
+async def frames(
+    gateway_id: int,
+    head: Head,
+    *,
+    known: tuple[int, str],
+    heads: Heads,
+    ended: asyncio.Event,
+    lasts_s: float,
+) -> AsyncIterator[bytes]:
+    """The frames of one stream until ``ended`` is set or ``lasts_s`` have passed.
+
+    ``head`` is the first reading, ``known`` the generation and hash that the caller runs. When
+    Postgres does not answer the stream ends; its reader comes again and keeps what it has.
+    """
+    until = time.monotonic() + lasts_s
+    bookmark_at = time.monotonic()
+    # A caller that is current has, in effect, been sent this head.
+    sent = _identity(head) if (head.generation, head.hash) == known else None
+    try:
+        while not ended.is_set():
+            if _identity(head) != sent:
+                if head.spec is None:
+                    head = await _read(gateway_id, head.gateway, "")
+                yield _frame("snapshot", head.revision, head.snapshot())
+                sent = _identity(head)
+                bookmark_at = time.monotonic() + BOOKMARK_SECONDS
+            elif time.monotonic() >= bookmark_at:
+                yield _frame("bookmark", head.revision, head.bookmark())
+                bookmark_at = time.monotonic() + BOOKMARK_SECONDS
+            left = min(bookmark_at, until) - time.monotonic()
+            if time.monotonic() >= until:
+                return
+            await _news(heads, Position(head.epoch, head.revision), ended, left)
+            head = await _read(gateway_id, head.gateway, head.hash)
+    except (psycopg.Error, PoolTimeout) as error:
+        log.warning("the watch of %s ends: %s", head.gateway, error)
+
+
+def _identity(head: Head) -> tuple[str, int, str]:
+    return head.epoch, head.generation, head.hash
+
+
+def _frame(event: str, revision: int, data: bytes) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (revision, event.encode(), data)
+
+
+async def _read(gateway_id: int, gateway: str, known_hash: str) -> Head:
+    async with (await pool()).connection() as conn:
+        return await read_head(conn, gateway_id, gateway, known_hash)
+
+
+async def _news(heads: Heads, seen: Position, ended: asyncio.Event, timeout: float) -> None:
+    """Return when desired state moved beyond ``seen``, the stream is to end, or time is up."""
+    moved = asyncio.create_task(heads.beyond(seen, timeout))
+    stop = asyncio.create_task(ended.wait())
+    try:
+        await asyncio.wait({moved, stop}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        moved.cancel()
+        stop.cancel()

@@ -1,0 +1,186 @@
+"""What ingest folds, in any order, batching and repetition, is what a rebuild makes of the rows."""
+
+import random
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from io import StringIO
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
+from django.core.management import CommandError, call_command
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from controlplane.models.pool import close_pool
+from tests.controlplane.ingest.batches import attempt, batch, event, outcome, refusal, transition
+from tests.controlplane.ingest.conftest import Sender, new_sender
+from tests.controlplane.ingest.test_cost_at_ingest import add_prices
+
+BEGIN = (datetime.now(UTC) - timedelta(hours=3)).replace(minute=0, second=0, microsecond=0)
+DERIVED = {
+    "rollup_minute": "*",
+    "task": "*",
+    "circuit_state": "instance_id, circuit_id, number, state, since, cause, mode, counters,"
+    " next_probe_at, stuck",
+}
+
+moments = st.integers(0, 2 * 3600 * 1000 - 1).map(lambda ms: BEGIN + timedelta(milliseconds=ms))
+tokens = st.none() | st.fixed_dictionaries(
+    {"input": st.integers(0, 10**6), "output": st.none() | st.integers(0, 10**5)}
+)
+attempts = st.builds(
+    attempt,
+    moments,
+    model=st.sampled_from(["gpt-4o", "unpriced"]),
+    role=st.sampled_from(["first", "retry", "fallback", "redelivery"]),
+    verdict=st.sampled_from(["success", "retryable", "partial"]),
+    counts_against_breaker=st.booleans(),
+    served=st.booleans(),
+    tokens=tokens,
+    billing=st.sampled_from(["billed", "not_billed", "unknown"]),
+    ended_ms=st.none() | st.integers(0, 10**6),
+)
+refusals = st.builds(
+    refusal,
+    moments,
+    gate=st.sampled_from(["breaker", "override", "budget", "rate"]),
+    would_have=st.booleans(),
+)
+outcomes = st.builds(
+    outcome,
+    moments,
+    task=st.sampled_from([None, "t-1", "t-2"]),
+    tenant=st.sampled_from(["acme", "zeta"]),
+    route=st.sampled_from(["", "chat", "Batch", "batch"]),
+    success=st.booleans(),
+    explicit=st.booleans(),
+    started_at=st.none() | moments.map(datetime.isoformat),
+    ended_at=st.none() | moments.map(datetime.isoformat),
+)
+transitions = st.lists(
+    st.tuples(moments, st.sampled_from(["Open", "HalfOpen", "Closed"])), max_size=6
+).map(lambda steps: [transition(n, to, at) for n, (at, to) in enumerate(sorted(steps), 1)])
+histories = st.tuples(
+    st.lists(attempts | refusals | outcomes, min_size=1, max_size=25), transitions
+).map(lambda parts: [*parts[0], *parts[1]])
+
+
+def rebatched(events: list[dict[str, Any]], chance: random.Random) -> list[dict[str, Any]]:
+    """The same events, some of them again, in another order and other batches, some twice."""
+    given = events + chance.sample(events, chance.randint(0, len(events)))
+    chance.shuffle(given)
+    batches = []
+    while given:
+        size = chance.randint(1, 8)
+        head, given = given[:size], given[size:]
+        batches.append(batch(*head, seq=len(batches) + 1))
+    batches += chance.sample(batches, chance.randint(0, len(batches)))
+    chance.shuffle(batches)
+    return batches
+
+
+def derived(sender: Sender) -> dict[str, Any]:
+    async def read() -> dict[str, Any]:
+        return {t: await sender.rows(t, columns, "2, 3") for t, columns in DERIVED.items()}
+
+    return async_to_sync(read)()
+
+
+def send_all(sender: Sender, batches: list[dict[str, Any]]) -> None:
+    async def run() -> None:
+        try:
+            for one in batches:
+                await sender.send(one)
+        finally:
+            await close_pool()
+
+    async_to_sync(run)()
+
+
+def without_identity(found: dict[str, Any]) -> dict[str, Any]:
+    """Without the ids of gateway and instance, so that two gateways can be compared."""
+    return {
+        "rollup_minute": [row[1:] for row in found["rollup_minute"]],
+        "task": [row[1:] for row in found["task"]],
+        "circuit_state": [row[1:] for row in found["circuit_state"]],
+    }
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rebuilt_is_folded(make_quiet: Callable[[], None]) -> None:
+    add_prices()
+
+    @hypothesis_settings(
+        max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    @given(histories, st.randoms(use_true_random=False))
+    def check(events: list[dict[str, Any]], chance: random.Random) -> None:
+        straight, shuffled = new_sender(), new_sender()
+        send_all(straight, [batch(*events)])
+        send_all(shuffled, rebatched(events, chance))
+        folded = derived(shuffled)
+        assert without_identity(folded) == without_identity(derived(straight))
+        spoil(shuffled)
+        call_command("rebuild", "--from", BEGIN.isoformat(), stdout=StringIO())
+        assert derived(shuffled) == folded
+
+    check()
+
+
+def spoil(sender: Sender) -> None:
+    """Lose and falsify what is derived."""
+
+    async def run() -> None:
+        for statement in (
+            "UPDATE rollup_minute SET attempts = attempts + 7, cost_gbp = 1 WHERE gateway_id = %s",
+            "DELETE FROM task WHERE gateway_id = %s AND task = 't-1'",
+            "UPDATE task SET implicit_success = NOT implicit_success WHERE gateway_id = %s",
+            "DELETE FROM circuit_state WHERE gateway_id = %s",
+        ):
+            await sender.query(statement, [sender.gateway_id])
+
+    async_to_sync(run)()
+
+
+@pytest.fixture
+def make_quiet(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """No notifications: their task would outlive the loops that this test makes and drops."""
+
+    async def nobody() -> None:
+        return None
+
+    monkeypatch.setattr("controlplane.ingest.pipeline.observed_changed", nobody)
+    return lambda: None
+
+
+async def test_a_report_that_is_ahead_of_the_transitions_is_left(sender: Sender) -> None:
+    await sender.send(batch(transition(1, "Open", BEGIN)))
+    await sender.query(
+        "UPDATE circuit_state SET number = 5, state = 'Closed' WHERE gateway_id = %s",
+        [sender.gateway_id],
+    )
+    await sync_to_async(call_command)("rebuild", "--from", BEGIN.isoformat(), stdout=StringIO())
+    assert await sender.rows("circuit_state", "number, state") == [(5, "Closed")]
+
+
+async def test_it_says_what_it_cannot_rebuild(sender: Sender) -> None:
+    await sender.send(batch(attempt(BEGIN)))
+    said = StringIO()
+    long_ago = BEGIN - timedelta(days=settings.RAW_RETENTION_DAYS + 10)
+    await sync_to_async(call_command)("rebuild", "--from", long_ago.isoformat(), stdout=said)
+    assert "cannot be rebuilt" in said.getvalue()
+    with pytest.raises(CommandError, match="raw events are kept from"):
+        await sync_to_async(call_command)(
+            "rebuild",
+            "--from",
+            long_ago.isoformat(),
+            "--to",
+            (long_ago + timedelta(days=1)).isoformat(),
+        )
+    assert await sender.rows("rollup_minute", "attempts, cost_gbp") == [(1, Decimal(0))]
+    assert event("attempt")["id"] != str(uuid.UUID(int=0))

@@ -1,0 +1,243 @@
+"""Status reports: ordered by seq, judged item by item, timed by the control plane's own clock."""
+
+import asyncio
+import json
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from controlplane.actions import overrides
+from controlplane.actions.actor import SYSTEM
+from controlplane.models import BudgetState, CircuitState, Delivery, Instance
+from controlplane.notify import Hub
+from tests import builders
+from tests.asgi import Answer, call
+from tests.controlplane.test_watch import force, make_fleet
+
+AT = "2026-11-30T03:10:00Z"
+BOOT = "0193f1d2-0000-7000-8000-000000000001"
+GPT = {"provider": "openai", "model": "gpt-4o", "state": "Closed", "number": 1, "since": AT}
+
+
+@pytest.fixture
+async def token(hot_pool: None) -> str:
+    return await sync_to_async(make_fleet)()
+
+
+async def report(token: str, boot: str = BOOT, gateway: str = "eu-1", **fields: Any) -> Answer:
+    body = {"slot": "host-a/0", "seq": 1, "sent_at": AT, "started_at": AT, "version": "0.1.0"}
+    return await call(
+        "PATCH",
+        f"/api/v1/gateways/{gateway}/instances/{boot}/status",
+        body=json.dumps(body | fields).encode(),
+        headers={"authorization": f"Bearer {token}"},
+    )
+
+
+async def snapshot(token: str) -> Any:
+    headers = {"authorization": f"Bearer {token}"}
+    return (await call("GET", "/api/v1/gateways/eu-1/config", headers=headers)).json()
+
+
+def applied(config: Any, **fields: Any) -> dict[str, Any]:
+    return {
+        "epoch": config["epoch"],
+        "received_generation": config["generation"],
+        "applied_generation": config["generation"],
+        "applied_hash": config["hash"],
+        "applied_at": AT,
+        "config_source": "Stream",
+    } | fields
+
+
+def item(row: Any, verdict: str = "Applied", **fields: Any) -> dict[str, Any]:
+    named = {"kind": "Override", "name": row.name, "uid": str(row.uid)}
+    return named | {"generation": row.generation, "verdict": verdict} | fields
+
+
+def deliveries() -> list[Delivery]:
+    return list(Delivery.objects.order_by("id"))
+
+
+def one_instance() -> Instance:
+    return Instance.objects.get()
+
+
+async def test_the_first_report_registers_the_instance(token: str) -> None:
+    answer = await report(token, circuits=[GPT], budgets=[{"scope": "system/", "balance": 40}])
+    assert answer.status == 200
+    config = await snapshot(token)
+    receipt = answer.json()
+    assert (receipt["generation"], receipt["hash"]) == (config["generation"], config["hash"])
+    row = await sync_to_async(one_instance)()
+    assert (str(row.boot_id), row.slot, row.status_seq) == (BOOT, "host-a/0", 1)
+    state = await CircuitState.objects.select_related("circuit").aget()
+    assert (state.circuit.model, state.state) == ("gpt-4o", "Closed")
+    assert (await BudgetState.objects.aget()).balance == 40
+
+
+async def test_a_lower_seq_changes_nothing(token: str) -> None:
+    await report(token, seq=5, circuits=[GPT | {"state": "Open", "number": 2}])
+    for seq in (5, 4):
+        answer = await report(token, seq=seq, version="older", circuits=[GPT | {"number": 9}])
+        assert answer.status == 200
+    row = await sync_to_async(one_instance)()
+    assert (row.version, row.status_seq) == ("0.1.0", 5)
+    assert (await CircuitState.objects.aget()).state == "Open"
+
+
+async def test_concurrent_reports_of_a_boot_end_with_the_newest(token: str) -> None:
+    answers = await asyncio.gather(
+        *(report(token, seq=n, version=f"v{n}", circuits=[GPT]) for n in range(1, 9))
+    )
+    assert {answer.status for answer in answers} == {200}
+    assert (await sync_to_async(one_instance)()).version == "v8"
+
+
+async def test_enforced_is_timed_by_the_first_report_that_says_so(token: str) -> None:
+    row = await force()
+    config = await snapshot(token)
+    received = {"received_generation": config["generation"], "epoch": config["epoch"]}
+    await report(token, seq=1, **received)
+    delivered = (await sync_to_async(deliveries)())[0]
+    assert (delivered.verdict, delivered.acknowledged_at) == ("", None)
+    await report(token, seq=2, **applied(config), items=[item(row, applied_at=AT)])
+    first = (await sync_to_async(deliveries)())[0]
+    assert (first.verdict, first.delivered_at) == ("Applied", delivered.delivered_at)
+    assert first.acknowledged_at is not None
+    assert row.created_at < first.delivered_at <= first.acknowledged_at
+    later = item(row, applied_at=AT, first_effect_at=AT)
+    await report(token, seq=3, **applied(config), items=[later])
+    (second,) = await sync_to_async(deliveries)()
+    assert second.acknowledged_at == first.acknowledged_at
+    assert second.first_effect_at is not None
+    kept = (await sync_to_async(one_instance)()).items
+    assert kept[0]["acknowledged_at"] == first.acknowledged_at.isoformat()
+
+
+async def test_a_rejected_item_keeps_its_reason_and_its_neighbour_applies(token: str) -> None:
+    rows = [await force(), await force(model="gpt-4o")]
+    why = {"reason": "LocalFloorViolated", "message": "the last healthy target", "field_path": "/"}
+    items = [item(rows[0], "Rejected", **why), item(rows[1])]
+    await report(token, **applied(await snapshot(token)), items=items)
+    found = {row.name: row for row in await sync_to_async(deliveries)()}
+    first = found[rows[0].name]
+    assert (first.verdict, first.reason, first.message) == ("Rejected", *list(why.values())[:2])
+    assert found[rows[1].name].verdict == "Applied"
+
+
+async def test_a_changed_verdict_has_its_own_time(token: str) -> None:
+    row = await force()
+    config = await snapshot(token)
+    await report(token, seq=1, **applied(config), items=[item(row, "Rejected", reason="X")])
+    (before,) = await sync_to_async(deliveries)()
+    await report(token, seq=2, **applied(config), items=[item(row)])
+    (after,) = await sync_to_async(deliveries)()
+    assert (after.verdict, after.reason) == ("Applied", "")
+    assert before.acknowledged_at is not None
+    assert after.acknowledged_at is not None
+    assert after.acknowledged_at > before.acknowledged_at
+
+
+async def test_an_extension_is_followed_on_its_own(token: str) -> None:
+    row = await force()
+    await report(token, seq=1, **applied(await snapshot(token)), items=[item(row)])
+    extend = sync_to_async(overrides.extend)
+    row = await extend(
+        actor=SYSTEM, name=row.name, expires_in=timedelta(hours=2), now=builders.now()
+    )
+    await report(token, seq=2, **applied(await snapshot(token)), items=[item(row)])
+    first, second = await sync_to_async(deliveries)()
+    assert (first.generation, second.generation) == (1, 2)
+    assert first.lifted_at is not None
+    assert second.lifted_at is None
+
+
+async def test_a_released_override_is_lifted_when_the_instance_says_so(token: str) -> None:
+    row = await force()
+    await report(token, seq=1, **applied(await snapshot(token)), items=[item(row)])
+    release = sync_to_async(overrides.release)
+    await release(actor=SYSTEM, name=row.name, now=builders.now())
+    await report(token, seq=2, **applied(await snapshot(token)))
+    (kept,) = await sync_to_async(deliveries)()
+    assert (kept.verdict, kept.lifted_at is not None) == ("Applied", True)
+
+
+async def test_a_new_boot_replaces_the_old_and_goodbye_takes_off_the_wall(token: str) -> None:
+    await report(token)
+    new = str(uuid.uuid4())
+    await report(token, boot=new)
+    old_row = await Instance.objects.aget(boot_id=BOOT)
+    assert old_row.replaced_at is not None
+    assert (await report(token, boot=new, seq=2)).json()["instances"] == 1
+    await report(token, boot=new, seq=3, goodbye=True)
+    assert (await Instance.objects.aget(boot_id=new)).goodbye_at is not None
+
+
+async def test_live_instances_are_counted(token: str) -> None:
+    await report(token)
+    answer = await report(token, boot=str(uuid.uuid4()), slot="host-a/1")
+    # Counted before this report is seen as live would be 1; the next word says 2.
+    answer = await report(token, boot=str(uuid.uuid4()), slot="host-a/2")
+    assert answer.json()["instances"] == 3
+
+
+async def test_a_heartbeat_wakes_nobody_and_a_change_does(listening: Hub) -> None:
+    token = await sync_to_async(make_fleet)()
+    async with listening.subscribe("observed") as wakeups:
+        await wakeups.wait(0.3)  # a new LISTEN wakes everybody once
+        await report(token, seq=1, circuits=[GPT])
+        assert await wakeups.wait(5)
+        await report(token, seq=2, circuits=[GPT])
+        assert not await wakeups.wait(0.4)
+        await report(token, seq=3, circuits=[GPT | {"state": "Open", "number": 2}])
+        assert await wakeups.wait(5)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"seq": 0}, "seq"),
+    ({"seq": "1"}, "seq"),
+    ({"slot": ""}, "slot"),
+    ({"slot": "a\x00b"}, "slot"),
+    ({"slot": "x" * 201}, "slot"),
+    ({"config_source": "Guess"}, "config_source"),
+    ({"started_at": "0001-01-01T00:00:00Z"}, "started_at"),
+    ({"sent_at": "2026-11-30T03:10:00"}, "sent_at"),
+    ({"circuits": [GPT | {"state": "Ajar"}]}, "circuits[0].state"),
+    ({"circuits": [GPT | {"since": "9999-12-31T23:59:59-14:00"}]}, "circuits[0].since"),
+    ({"budgets": [{"scope": "system/", "balance": 10**30}]}, "body"),
+    ({"items": "none"}, "items"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field"), BAD)
+async def test_a_field_that_cannot_be_read_is_named(
+    token: str, fields: dict[str, Any], field: str
+) -> None:
+    answer = await report(token, **fields)
+    assert (answer.status, answer.json()["code"]) == (422, "invalid_status")
+    assert answer.json()["errors"][0]["field"] == field
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'{"slot": "\xff"}', b'{"slot": "\\ud800"}', b"[" * 100_000],
+)
+async def test_a_body_that_cannot_be_read_is_a_422(token: str, body: bytes) -> None:
+    path = f"/api/v1/gateways/eu-1/instances/{BOOT}/status"
+    headers = {"authorization": f"Bearer {token}"}
+    assert (await call("PATCH", path, body=body, headers=headers)).status == 422
+
+
+async def test_unknown_fields_are_ignored(token: str) -> None:
+    assert (await report(token, colour="blue")).status == 200
+
+
+async def test_who_may_not_report(token: str) -> None:
+    assert (await report(token, gateway="us-1")).status == 403
+    assert (await report("sgg_wrong")).status == 401
+    assert (await report(token, boot="not-a-uuid")).status == 422
+    assert not await Instance.objects.aexists()
