@@ -160,7 +160,8 @@ class Outbox:
             self.dropped["unreadable batch"] += 1
             return
         self.dropped.update(records.KINDS[letter] for letter, _ in found.events)
-        self.dropped["damaged"] += found.damaged
+        if found.damaged:
+            self.dropped["damaged"] += found.damaged
 
 
 def _unlink(path: Path | None) -> None:

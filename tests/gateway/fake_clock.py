@@ -17,6 +17,8 @@ class FakeClock:
         self._now = 1000.0
         self._order = count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.asked: list[float] = []
+        """Every sleep that was asked for, in order."""
 
     def monotonic(self) -> float:
         return self._now
@@ -25,6 +27,7 @@ class FakeClock:
         return self._wall
 
     async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), done))
         await done
@@ -48,13 +51,26 @@ class FakeClock:
     async def advance(self, seconds: float) -> None:
         """Move both clocks, waking sleepers in the order of their times."""
         end = self._now + seconds
+        await _settle()
         while (wake := self.next_wake) is not None and self._now + wake <= end + 1e-9:
             self.step(max(0.0, wake))
             _, _, done = heapq.heappop(self._sleepers)
             done.set_result(None)
-            for _ in range(5):
-                await asyncio.sleep(0)
+            await _settle()
         self.step(max(0.0, end - self._now))
+
+    async def advance_until(self, condition: Callable[[], object], timeout: float = 10.0) -> None:
+        """Let time pass, with real sockets answering in between, until the condition holds."""
+        async with asyncio.timeout(timeout):
+            while not condition():
+                await self.advance(0.25)
+                await asyncio.sleep(0.002)
+
+
+async def _settle() -> None:
+    """Let what was woken run until it waits again."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 async def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
