@@ -71,6 +71,9 @@ async def accept(gateway_id: int, body: bytes, now: datetime) -> Receipt:
             facts = await _facts(conn, gateway_id)
             prepared = await _prepare(conn, batch, gateway_id, facts, now)
             said, changed = await _store_with_retries(conn, prepared)
+    except psycopg.errors.ForeignKeyViolation as error:
+        # The gateway was deleted since its token was read; the next try is told so.
+        raise Busy("The gateway is being deleted.", retry_after_s=5) from error
     except (psycopg.OperationalError, PoolTimeout) as error:
         log.warning("a batch of gateway %s was not stored: %s", gateway_id, error)
         raise Busy(

@@ -202,6 +202,12 @@ CREATE TABLE rollup_minute (
 ) WITH (fillfactor = 70);
 CREATE INDEX rollup_minute_by_time ON rollup_minute (minute);
 
+-- When each kind of background process last showed that it is alive.
+CREATE TABLE heartbeat (
+    name  text        PRIMARY KEY,
+    at    timestamptz NOT NULL
+);
+
 -- Day partitions are made ahead by a task and checked at start-up; nobody waits for one. A table is
 -- made alone and then attached, because CREATE TABLE ... PARTITION OF would shut out every writer of
 -- the parent, and ATTACH does not.

@@ -1,8 +1,6 @@
 """What ingest folds, in any order, batching and repetition, is what a rebuild makes of the rows."""
 
 import random
-import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
@@ -17,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controlplane.models.pool import close_pool
-from tests.controlplane.ingest.batches import attempt, batch, event, outcome, refusal, transition
+from tests.controlplane.ingest.batches import attempt, batch, outcome, refusal, transition
 from tests.controlplane.ingest.conftest import Sender, new_sender
 from tests.controlplane.ingest.test_cost_at_ingest import add_prices
 
@@ -112,7 +110,8 @@ def without_identity(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_rebuilt_is_folded(make_quiet: Callable[[], None]) -> None:
+@pytest.mark.usefixtures("quiet")
+def test_rebuilt_is_folded() -> None:
     add_prices()
 
     @hypothesis_settings(
@@ -148,14 +147,13 @@ def spoil(sender: Sender) -> None:
 
 
 @pytest.fixture
-def make_quiet(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No notifications: their task would outlive the loops that this test makes and drops."""
 
     async def nobody() -> None:
         return None
 
     monkeypatch.setattr("controlplane.ingest.pipeline.observed_changed", nobody)
-    return lambda: None
 
 
 async def test_a_report_that_is_ahead_of_the_transitions_is_left(sender: Sender) -> None:
@@ -183,4 +181,3 @@ async def test_it_says_what_it_cannot_rebuild(sender: Sender) -> None:
             (long_ago + timedelta(days=1)).isoformat(),
         )
     assert await sender.rows("rollup_minute", "attempts, cost_gbp") == [(1, Decimal(0))]
-    assert event("attempt")["id"] != str(uuid.UUID(int=0))

@@ -1,0 +1,108 @@
+"""The tasks do what their names say, and Celery finds them the way `make up` starts it."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from workers import tasks
+from workers.schedule import SCHEDULE
+
+ROOT = Path(__file__).resolve().parents[2]
+RETENTION = timedelta(days=settings.RAW_RETENTION_DAYS)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def query(statement: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def partitions_of(table: str) -> set[str]:
+    rows = query(
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass", [table]
+    )
+    return {row[0] for row in rows}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_days_are_made_ahead_and_dropped_only_when_wholly_expired() -> None:
+    expired, kept = (now() - RETENTION - timedelta(days=1)).date(), (now() - RETENTION).date()
+    query("SELECT switchgear_ensure_days(%s, %s)", [expired, kept])
+    dropped = tasks.partitions()
+    assert dropped == sorted(
+        f"{table}_{expired:%Y%m%d}" for table in ("attempt", "outcome", "refusal", "transition")
+    )
+    for table in ("attempt", "refusal", "outcome", "transition"):
+        days = partitions_of(table)
+        assert f"{table}_{kept:%Y%m%d}" in days
+        for ahead in range(-1, 4):
+            assert f"{table}_{now() + timedelta(days=ahead):%Y%m%d}" in days
+    assert tasks.partitions() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_detach_that_was_cut_short_is_finished() -> None:
+    expired = (now() - RETENTION - timedelta(days=2)).date()
+    query("SELECT switchgear_ensure_days(%s, %s)", [expired, expired])
+    part = f"refusal_{expired:%Y%m%d}"
+    query(f"ALTER TABLE refusal DETACH PARTITION {part}")
+    assert part in tasks.partitions()
+    assert query("SELECT to_regclass(%s)", [part]) == [(None,)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_retention_deletes_what_is_past_its_time() -> None:
+    for age in (timedelta(days=1), RETENTION + timedelta(days=3)):
+        at = now() - age
+        query("INSERT INTO receipt VALUES (-1, %s, 1, %s, %s, 0, 0, 0, 0)", [age.days, at, at])
+        query(
+            "INSERT INTO dead_letter"
+            " (gateway_id, instance_id, seq, index, received_at, reason, body)"
+            " VALUES (-1, 1, 1, 0, %s, '', '')",
+            [at],
+        )
+        query("INSERT INTO rollup_minute (gateway_id, circuit_id, minute) VALUES (-1, 1, %s)", [at])
+    assert tasks.retention() == {"receipt": 1, "dead_letter": 1, "rollup_minute": 1}
+    for table in ("receipt", "dead_letter", "rollup_minute"):
+        assert query(f"DELETE FROM {table} WHERE gateway_id = -1 RETURNING 1") == [(1,)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_heartbeat_moves() -> None:
+    tasks.heartbeat()
+    ((first,),) = query("SELECT at FROM heartbeat WHERE name = 'worker'")
+    tasks.heartbeat()
+    ((second,),) = query("SELECT at FROM heartbeat WHERE name = 'worker'")
+    assert second > first
+
+
+def test_celery_finds_every_scheduled_task() -> None:
+    script = (
+        "import json; from celery.app.utils import find_app; app = find_app('workers');"
+        "app.loader.import_default_modules();"
+        "print(json.dumps([sorted(app.tasks), app.conf.task_acks_late, app.conf.timezone]))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    names, acks_late, zone = json.loads(out)
+    assert {entry["task"] for entry in SCHEDULE.values()} <= set(names)
+    assert (acks_late, zone) == (True, "UTC")
