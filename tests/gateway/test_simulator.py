@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -133,3 +134,19 @@ def test_brownout_is_healthy_then_fails_within_a_minute_and_recovers() -> None:
     assert BROWNOUT.at(length - 0.1).conditions["openai"].error_rate < 0.02
     assert BROWNOUT.at(length + 5).phase == "healthy"
     assert BROWNOUT.at(length + 5).loop == 1
+
+
+async def test_command_serves_until_it_is_told_to_stop() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway.simulator", "--scenario", "calm", "--port", "0"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    url = line.split()[3].removesuffix("/openai/v1,")
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            assert (await answer.json())["scenario"] == "calm"
+    finally:
+        process.terminate()
+    assert await process.wait() == 0
