@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 from django.db import connection, transaction
 
-from controlplane.actions import budgets, policies
+from controlplane.actions import budgets, policies, prices
 from controlplane.actions._commit import desired_change, recorded_change
 from controlplane.actions.actor import SYSTEM
 from controlplane.actions.gateways import digest
@@ -56,6 +56,7 @@ def bootstrap(secrets: Secrets, *, fresh: bool, now: datetime) -> list[str]:
             *_service_token("bootstrap-operator", Role.OPERATOR, secrets.operator_token, now),
             *_service_token("bootstrap-viewer", Role.VIEWER, secrets.viewer_token, now),
             *_defaults(now),
+            *prices.seed(now),
         ]
         with desired_change(SYSTEM, now) as change:
             # What is audited is compiled: no gateway is left without a snapshot.
