@@ -1,5 +1,10 @@
 """Which view answers which path; the hot paths are routed in ``asgi`` before Django sees them."""
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, include, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from controlplane.api.v1 import api
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("api/v1/", api.urls),
+    path("", include("dashboard.urls")),
+]

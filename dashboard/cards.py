@@ -56,6 +56,12 @@ def circuit_url(circuit: Circuit) -> str:
     return f"/circuits/{quote(format_circuit(circuit), safe='')}"
 
 
+def force_url(provider: str, model: str, region: str) -> str:
+    """The force dialog with its scope filled in; a circuit without a region is named by ``-``."""
+    scope = {"provider": provider, "model": model, "region": region or "-"}
+    return f"/overrides/new?{urlencode(scope)}"
+
+
 def card(facts: CircuitFacts, since: datetime, at: datetime) -> Fields:
     """All fields of a circuit that needs attention."""
     fields = tile(facts, since) | _pill(facts) | _why(facts) | _next(facts)
@@ -79,7 +85,6 @@ def tile(facts: CircuitFacts, since: datetime) -> Fields:
     row, rates = facts.row, facts.rates
     known = bool(facts.minutes)
     tone, glyph = STATE_TONES[facts.worst_state]
-    rows = {"provider": row.provider, "model": row.model, "region": row.region}
     return {
         "kind": "tile",
         "id": f"c{row.id}",
@@ -89,7 +94,7 @@ def tile(facts: CircuitFacts, since: datetime) -> Fields:
         "region": row.region,
         "place": present.place(row.provider, row.region),
         "href": circuit_url(row.circuit),
-        "force_href": f"/overrides/new?{urlencode(rows)}",
+        "force_href": force_url(row.provider, row.model, row.region),
         "find": f"{row.provider} {row.model} {row.region}".lower(),
         "state": facts.worst_state,
         "state_tone": tone,
@@ -99,6 +104,7 @@ def tile(facts: CircuitFacts, since: datetime) -> Fields:
         "fail_tone": "open" if facts.failing else None,
         "retry": present.retry(rates.retry_ratio),
         "retry_limit": f"/{present.limit(facts.retry_limit)}" if facts.retry_limit else "%",
+        "retry_pct": present.retry_percent(rates.retry_ratio),
         "retry_tone": "open" if facts.near_budget else None,
         "spend": spend(facts),
         "line": lanes.line(facts, since),
@@ -155,8 +161,8 @@ def _pill(facts: CircuitFacts) -> Fields:
 
 
 def _adjective(facts: CircuitFacts) -> str:
-    if facts.override and any(b.state.would_be == "Open" for b in facts.breakers):
-        return "would be Open"
+    if facts.override:
+        return ""  # the line below says who, and what the automatic breaker would do
     if facts.failing:
         return "failing"
     return "near budget" if facts.near_budget else ""
@@ -263,13 +269,17 @@ def _next(facts: CircuitFacts) -> Fields:
     """What comes next, and when: the end of an override, a probe, more of the ramp."""
     override = facts.override
     trips = f" · {present.count(facts.trips, 'trip')}" if facts.trips > 1 else ""
-    found: Fields = {"since_at": iso(facts.since), "trips": trips, "next": "", "next_at": None}
+    found: Fields = {
+        "since_at": iso(facts.since),
+        "trips": trips,
+        "probe_at": None,
+        "ends_at": None,
+    }
     if override is not None:
-        return found | {"next": "left", "next_at": iso(override.expires_at)}
+        return found | {"ends_at": iso(override.expires_at)}
     if facts.states["Open"]:
         probes = [b.state.next_probe_at for b in facts.breakers if b.observed == "Open"]
-        first = min((p for p in probes if p), default=None)
-        return found | {"next": "probe" if first else "", "next_at": iso(first)}
+        return found | {"probe_at": iso(min((p for p in probes if p), default=None))}
     return found
 
 

@@ -117,7 +117,8 @@ def _segments(
     """(begin, end, state) of one instance, as far as it was heard."""
     end = at if breaker.member.reachable else min(at, breaker.member.row.last_seen_at)
     rows = history.get(breaker.state.instance_id, [])
-    below = breaker.state.would_be or breaker.state.state
+    forced = breaker.state.mode in (OverrideMode.FORCE_OPEN, OverrideMode.FORCE_CLOSED)
+    below = (forced and breaker.state.would_be) or breaker.state.state
     state = rows[0].from_state if rows else below
     begin = since
     if not rows and breaker.state.cause == "Boot":
@@ -128,10 +129,7 @@ def _segments(
         begin, state = row.at, row.to_state
     found.append((begin, end, "Ramping" if breaker.observed == "Ramping" else state))
     override = breaker.override
-    if override is not None and breaker.state.mode in (
-        OverrideMode.FORCE_OPEN,
-        OverrideMode.FORCE_CLOSED,
-    ):
+    if override is not None and forced:
         found = _under(found, override.created_at, end, breaker.observed)
     return [(a, b, s) for a, b, s in found if b > a]
 

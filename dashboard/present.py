@@ -60,6 +60,11 @@ def retry(ratio: float | None) -> str:
     return NOT_KNOWN if ratio is None else number(ratio * 100)
 
 
+def retry_percent(ratio: float | None) -> str:
+    """A retry ratio that stands alone: ``9.6%``."""
+    return NOT_KNOWN if ratio is None else f"{retry(ratio)}%"
+
+
 def limit(per_mille: int) -> str:
     """A budget's ratio as a per cent: ``10%``, ``7.5%``."""
     return f"{per_mille / 10:g}%"
@@ -86,6 +91,13 @@ def left(seconds: float) -> str:
     if whole == 0:
         return "now"
     return f"{whole // 60}:{whole % 60:02d}" if whole < 3600 else age(whole)
+
+
+def probe(seconds: float) -> str:
+    """When a breaker lets its next probe through: ``probe in 6 s``; ``probe due`` within 1 s."""
+    if seconds < 1:
+        return "probe due"
+    return f"probe in {int(seconds)} s" if seconds < 60 else f"probe in {age(seconds)}"
 
 
 def lasting(seconds: float) -> str:

@@ -1,5 +1,9 @@
 """Which consumer answers which websocket path."""
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-websocket_urlpatterns: list[URLPattern | URLResolver] = []
+from dashboard.consumers import WallConsumer
+
+websocket_urlpatterns: list[URLPattern | URLResolver] = [
+    path("ws/wall", WallConsumer.as_asgi()),
+]

@@ -139,11 +139,12 @@ def gateway_lines(fleet: Fleet) -> list[Fields]:
     for gateway in sorted(fleet.gateways.values(), key=lambda g: g.name):
         members = [m for m in fleet.members.values() if m.gateway.id == gateway.id]
         if members:
-            lines.append(_gateway(gateway, members))
+            lines.append(gateway_line(gateway, members))
     return lines
 
 
-def _gateway(gateway: wall_rows.GatewayRow, members: list[Member]) -> Fields:
+def gateway_line(gateway: wall_rows.GatewayRow, members: list[Member]) -> Fields:
+    """One gateway in words: the worst of what its instances in contact say."""
     reachable = [m for m in members if m.reachable]
     fields: Fields = {"id": f"g{gateway.id}", "name": gateway.name, "silent_at": None}
     if not reachable:

@@ -107,6 +107,13 @@ def read() -> Wall:
         return Wall(now, _trail(cursor.fetchone()))
 
 
+def read_present() -> Now:
+    """The present alone, over Django's connection."""
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(NOW))
+        return _now(cursor.fetchone())
+
+
 async def read_now() -> Now:
     """The present, over the process's pool."""
     async with (await pool()).connection() as conn:

@@ -1,0 +1,124 @@
+"""Circuits as a person reads them: what rules each at each gateway, and what was observed there.
+
+Invariant: what rules a circuit is computed from the overrides that are alive at ``now``, gateway by
+gateway, in the one order of precedence; the observed side comes from reports alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.domain.circuit import Circuit as Name
+from controlplane.domain.compile import Rows, Target, compile_rows
+from controlplane.domain.overrides import OverrideMode, OverrideRow, Standing, standing
+from controlplane.domain.precedence import Selection
+from controlplane.domain.sync import FORGOTTEN, is_live
+from controlplane.models import Circuit, CircuitState, Gateway, Override
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a gateway is told about a circuit."""
+
+    gateway: str
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitReport:
+    """One circuit; a state's bool says whether its instance was heard of lately."""
+
+    name: Name
+    states: tuple[tuple[CircuitState, bool], ...]
+    by_gateway: tuple[Ruling, ...]
+
+    def rulings(self) -> list[dict[str, Any]]:
+        """The desired side as plain values: the mode at each gateway, and by which override."""
+        return [
+            {
+                "gateway": ruling.gateway,
+                "mode": found.mode.value if found else "Auto",
+                "override": found.name if found else None,
+                "expiresAt": found.expires_at if found else None,
+                "superseded": [row.name for row in ruling.standing.superseded],
+            }
+            for ruling in self.by_gateway
+            for found in [ruling.standing.in_force]
+        ]
+
+
+def read(now: datetime) -> list[CircuitReport]:
+    """Every known circuit by name."""
+    alive = alive_overrides()
+    gateways = list(Gateway.objects.order_by("name"))
+    told = {
+        gateway.name: compile_rows(
+            Rows(overrides=alive), Target(gateway.name, gateway.labels)
+        ).overrides
+        for gateway in gateways
+    }
+    states: dict[int, list[tuple[CircuitState, bool]]] = defaultdict(list)
+    seen: dict[int, set[str]] = defaultdict(set)
+    for row in _states(now):
+        states[row.circuit_id].append((row, is_live(row.instance.last_seen_at, now)))
+        seen[row.circuit_id].add(row.instance.gateway.name)
+    found = []
+    for circuit in Circuit.objects.order_by("provider", "model", "region"):
+        name = Name(circuit.provider, circuit.model, circuit.region)
+        # A gateway that has no such target is told nothing about it that would matter.
+        rulings = [Ruling(g, standing(told[g], name, now)) for g in sorted(seen[circuit.pk])]
+        found.append(CircuitReport(name, tuple(states[circuit.pk]), tuple(rulings)))
+    return found
+
+
+def alive_overrides() -> tuple[OverrideRow, ...]:
+    """The overrides that nobody has ended, as the domain reads them."""
+    return tuple(
+        OverrideRow(
+            uid=str(row.uid),
+            name=row.name,
+            generation=row.generation,
+            selection=Selection(row.gateway, row.selector, row.provider, row.model, row.region),
+            mode=OverrideMode(row.mode),
+            reason=row.reason,
+            expires_at=row.expires_at,
+            allow_last_healthy=row.allow_last_healthy,
+        )
+        for row in Override.objects.filter(ended_at=None)
+    )
+
+
+def _states(now: datetime) -> list[CircuitState]:
+    rows = CircuitState.objects.filter(
+        instance__replaced_at=None,
+        instance__goodbye_at=None,
+        instance__last_seen_at__gte=now - FORGOTTEN,
+    )
+    return list(
+        rows.select_related("instance__gateway", "circuit").order_by(
+            "instance__gateway__name", "instance__slot"
+        )
+    )
+
+
+def left_without_healthy(selection: Selection, now: datetime) -> list[str]:
+    """Live instances (``gateway/slot``) of which forcing the selection open takes every closed one.
+
+    Such an instance will refuse (LocalFloorViolated) unless the override allows it.
+    """
+    closed: dict[str, list[bool]] = defaultdict(list)
+    for row in _states(now):
+        if not is_live(row.instance.last_seen_at, now):
+            continue
+        if row.state != "Closed" or row.mode == "ForceOpen":
+            continue
+        gateway = row.instance.gateway
+        name = Name(row.circuit.provider, row.circuit.model, row.circuit.region)
+        taken = selection.covers_gateway(gateway.name, gateway.labels) and selection.covers_circuit(
+            name
+        )
+        closed[f"{gateway.name}/{row.instance.slot}"].append(taken)
+    return sorted(where for where, taken in closed.items() if all(taken))

@@ -1,0 +1,150 @@
+"""How far one item of desired state has come, instance by instance.
+
+Invariant: enforced is said only of an instance whose own report said Applied of this generation;
+delays are counted from the moment the generation was recorded, on the control plane's clock. A
+silent instance is unreachable, whatever it said before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from controlplane.domain.precedence import Selection
+from controlplane.domain.sync import is_live
+from controlplane.models import BreakerPolicy, Delivery, Instance, Override, RetryBudget
+from controlplane.reports.fleet import instances
+
+
+class Stage(StrEnum):
+    """Where an item is at one instance."""
+
+    RECORDED = "Recorded"
+    DELIVERED = "Delivered"
+    ENFORCED = "Enforced"
+    SUPERSEDED = "Superseded"
+    REJECTED = "Rejected"
+    UNSUPPORTED = "Unsupported"
+    UNREACHABLE = "Unreachable"
+    LIFTED = "Lifted"
+
+
+_BY_VERDICT = {
+    "Applied": Stage.ENFORCED,
+    "Superseded": Stage.SUPERSEDED,
+    "Rejected": Stage.REJECTED,
+    "Unsupported": Stage.UNSUPPORTED,
+    "": Stage.DELIVERED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instance's way. Milliseconds since the generation was recorded; None: not yet."""
+
+    gateway: str
+    slot: str
+    boot_id: str
+    stage: Stage
+    last_seen_at: datetime
+    delivered_ms: int | None = None
+    enforced_ms: int | None = None
+    judged_ms: int | None = None
+    lifted_ms: int | None = None
+    reason: str = ""
+    message: str = ""
+    field_path: str = ""
+    first_effect_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """All targeted instances and how many are at each stage."""
+
+    recorded_at: datetime
+    steps: tuple[Step, ...]
+
+    def count(self, stage: Stage) -> int:
+        """How many instances are at a stage."""
+        return sum(step.stage is stage for step in self.steps)
+
+    @property
+    def phase(self) -> str:
+        """One word for the whole, which never claims more than every instance said."""
+        enforced, targeted = self.count(Stage.ENFORCED), len(self.steps)
+        if not targeted:
+            return "Pending"
+        if enforced == targeted:
+            return "Enforced"
+        refused = self.count(Stage.REJECTED) + self.count(Stage.UNSUPPORTED)
+        if refused == targeted:
+            return "Failed"
+        waiting = self.count(Stage.RECORDED) + self.count(Stage.DELIVERED)
+        return "Progressing" if waiting else "PartiallyEnforced"
+
+
+def of_item(
+    item: Override | RetryBudget | BreakerPolicy,
+    now: datetime,
+    among: Sequence[Instance] | None = None,
+) -> Progress:
+    """The progress of an item's present generation at the instances that it targets.
+
+    ``among``: the running instances, when the caller has read them already.
+    """
+    ended_at = item.ended_at if isinstance(item, Override) else None
+    selection = Selection(gateway=item.gateway, selector=item.selector)
+    rows = Delivery.objects.filter(uid=str(item.uid), generation=item.generation)
+    heard = {row.instance_id: row for row in rows}
+    members = instances(now) if among is None else among
+    steps = [
+        _step(member, heard.get(member.pk), item.updated_at, ended_at, now)
+        for member in members
+        if selection.covers_gateway(member.gateway.name, member.gateway.labels)
+    ]
+    return Progress(item.updated_at, tuple(steps))
+
+
+def _step(
+    member: Instance,
+    row: Delivery | None,
+    recorded_at: datetime,
+    ended_at: datetime | None,
+    now: datetime,
+) -> Step:
+    judged = _ms(recorded_at, row.acknowledged_at) if row else None
+    lifted = _ms(ended_at, row.lifted_at) if row and ended_at else None
+    return Step(
+        gateway=member.gateway.name,
+        slot=member.slot,
+        boot_id=str(member.boot_id),
+        stage=_stage(member, row, ended_at, now),
+        last_seen_at=member.last_seen_at,
+        delivered_ms=_ms(recorded_at, row.delivered_at) if row else None,
+        enforced_ms=judged if row and row.verdict == "Applied" else None,
+        judged_ms=judged,
+        lifted_ms=lifted,
+        reason=row.reason if row else "",
+        message=row.message if row else "",
+        field_path=row.field_path if row else "",
+        first_effect_at=row.first_effect_at if row else None,
+    )
+
+
+def _stage(
+    member: Instance, row: Delivery | None, ended_at: datetime | None, now: datetime
+) -> Stage:
+    if ended_at is not None and (row is None or row.verdict != "Applied" or row.lifted_at):
+        # Lifted, or never in force there.
+        return Stage.LIFTED
+    if not is_live(member.last_seen_at, now):
+        return Stage.UNREACHABLE
+    return _BY_VERDICT.get(row.verdict, Stage.DELIVERED) if row else Stage.RECORDED
+
+
+def _ms(start: datetime | None, end: datetime | None) -> int | None:
+    if start is None or end is None:
+        return None
+    return max(0, round((end - start).total_seconds() * 1000))

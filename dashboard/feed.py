@@ -1,0 +1,95 @@
+"""One reader of the wall in each web process; every socket looks at what it composed last.
+
+Invariant: reads never overlap, come at most four times a second and, while anybody looks, at least
+once a second; nobody looking means no reading. A read that fails leaves the last board in place
+with its time, and is tried again, so that a viewer sees it age and never sees it blank.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from time import monotonic
+
+from controlplane.notify import Wakeups, hub
+from controlplane.reports import wall
+from controlplane.reports.wall_rows import Trail, Wall
+from dashboard.board import Board, compose
+
+APART_SECONDS = 0.25
+POLL_SECONDS = 1.0
+TRAIL_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Feed:
+    """The newest board, and a wake-up for each viewer when there is a newer one."""
+
+    def __init__(self, read: Callable[[], Coroutine[None, None, Wall]] | None = None) -> None:
+        self.board: Board | None = None
+        self._read = read or self._read_wall
+        self._viewers: set[asyncio.Event] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._trail: Trail | None = None
+        self._trail_read = 0.0
+
+    @contextlib.asynccontextmanager
+    async def viewer(self) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever a read has ended well. The first viewer starts reading."""
+        event = asyncio.Event()
+        self._viewers.add(event)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        try:
+            yield event
+        finally:
+            self._viewers.discard(event)
+            if not self._viewers and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+    async def _run(self) -> None:
+        async with hub.subscribe("observed") as observed, hub.subscribe("desired") as desired:
+            while True:
+                began = monotonic()
+                try:
+                    self.board = compose(await self._read(), self.board)
+                except Exception as error:
+                    log.warning("the wall was not read (tried again): %s", error)
+                else:
+                    for event in self._viewers:
+                        event.set()
+                await asyncio.sleep(max(0.0, APART_SECONDS - (monotonic() - began)))
+                await _either(observed, desired)
+
+    async def _read_wall(self) -> Wall:
+        now = await wall.read_now()
+        if self._trail is None or monotonic() - self._trail_read > TRAIL_SECONDS:
+            self._trail, self._trail_read = await wall.read_trail(), monotonic()
+        return Wall(now, self._trail)
+
+
+async def _either(first: Wakeups, second: Wakeups) -> None:
+    """Until one of the two wakes, or the poll is due."""
+    waits = [asyncio.create_task(one.wait(POLL_SECONDS)) for one in (first, second)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+_feeds: dict[int, Feed] = {}
+
+
+def feed() -> Feed:
+    """The feed of the running loop: one in a web process."""
+    key = id(asyncio.get_running_loop())
+    if key not in _feeds:
+        _feeds.clear()  # another loop's feed belongs to a loop that has ended
+        _feeds[key] = Feed()
+    return _feeds[key]

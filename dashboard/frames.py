@@ -1,0 +1,83 @@
+"""What goes over the wall's socket: a whole snapshot, then only what changed since.
+
+Invariant: a patch holds exactly the fields that differ between the board sent before on this
+connection and the new one, so applying every frame in order gives the newest board. ``version``
+with ``at`` orders boards across connections and processes of one ``epoch``.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dashboard.board import Board
+from dashboard.cards import Fields
+
+
+def snapshot(board: Board) -> dict[str, Any]:
+    """Everything."""
+    return _head("snapshot", board) | {
+        "density": board.density,
+        "strip": board.strip,
+        "titles": board.titles,
+        "gateways": board.gateways,
+        "cards": board.cards,
+        "order": board.order,
+    }
+
+
+def patch(before: Board, board: Board) -> dict[str, Any] | None:
+    """What changed; None when a viewer would see no difference."""
+    changed: dict[str, Any] = {}
+    for name in ("strip", "titles"):
+        if fields := _changed(getattr(before, name), getattr(board, name)):
+            changed[name] = fields
+    for name in ("gateways", "cards"):
+        old, new = getattr(before, name), getattr(board, name)
+        if each := _changed_each(old, new):
+            changed[name] = each
+        if gone := [key for key in old if key not in new]:
+            changed[f"{name}_gone"] = gone
+    if before.order != board.order:
+        changed["order"] = board.order
+    if before.density != board.density:
+        changed["density"] = board.density
+    return _head("patch", board) | changed if changed else None
+
+
+def ping(board: Board, now: datetime) -> dict[str, Any]:
+    """Nothing changed; how old what is shown is. ``now`` is this server's clock."""
+    return _head("ping", board) | {"age_s": max(0.0, (now - board.at).total_seconds())}
+
+
+def encode(frame: dict[str, Any]) -> str:
+    """JSON text."""
+    return msgspec.json.encode(frame).decode()
+
+
+def _head(kind: str, board: Board) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "version": board.version,
+        "epoch": board.epoch,
+        "at": board.at.isoformat(timespec="milliseconds"),
+    }
+
+
+def _changed(old: Fields, new: Fields) -> Fields:
+    if old is new:
+        return {}
+    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    # A field that a card has no more (it became a tile) is taken back.
+    return changed | {key: None for key in old if key not in new and old[key] is not None}
+
+
+def _changed_each(old: dict[str, Fields], new: dict[str, Fields]) -> dict[str, Fields]:
+    found: dict[str, Fields] = {}
+    for key, fields in new.items():
+        changed = _changed(old[key], fields) if key in old else fields
+        if changed:
+            found[key] = changed
+    return found

@@ -1,0 +1,105 @@
+// The wall's socket. Invariant: whatever is on screen is either at most 10 s from the server's last
+// word, or `onLost` has been called; a frame is handed on only if it is newer than what is shown.
+const SILENCE_MS = 10000;
+const OLD_DATA_S = 10;
+const WAITS_MS = [1000, 2000, 4000, 8000, 15000];
+
+export class Live {
+  constructor(url, { onFrame, onLive, onLost }) {
+    Object.assign(this, { url, onFrame, onLive, onLost });
+    this.socket = null;
+    this.heard = performance.now();
+    this.failures = 0;
+    this.retryAt = null;
+    this.shown = null; // {epoch, version, at} of what is on screen
+    this.based = false; // this connection's patches continue what is on screen
+    setInterval(() => this.watch(), 500);
+    document.addEventListener("visibilitychange", () => this.seen());
+    window.addEventListener("offline", () => this.drop("This computer is offline."));
+    window.addEventListener("online", () => this.connect());
+    this.connect();
+  }
+
+  connect() {
+    if (this.socket && this.socket.readyState <= WebSocket.OPEN) return;
+    this.retryAt = null;
+    this.heard = performance.now();
+    this.based = false;
+    const socket = new WebSocket(this.url);
+    this.socket = socket;
+    socket.addEventListener("message", (event) => {
+      if (socket === this.socket) this.receive(event.data);
+    });
+    socket.addEventListener("close", (event) => {
+      if (socket === this.socket) this.closed(event.code);
+    });
+  }
+
+  receive(text) {
+    this.heard = performance.now();
+    const frame = JSON.parse(text);
+    if (frame.type === "ping") {
+      // The server is there, but its data may be old: Postgres does not answer it.
+      if (frame.age_s > OLD_DATA_S) this.onLost("The server cannot read its database.", null);
+      else if (this.based) this.live(frame);
+      return;
+    }
+    if (frame.type === "snapshot") this.based = !this.older(frame);
+    if (!this.based) {
+      // This server has seen less than what is on screen: ask again until it has caught up.
+      setTimeout(() => this.resync(), 1000);
+      return;
+    }
+    this.live(frame);
+    this.onFrame(frame);
+  }
+
+  live(frame) {
+    this.shown = { epoch: frame.epoch, version: frame.version, at: frame.at };
+    this.failures = 0;
+    this.onLive(frame.at);
+  }
+
+  older(frame) {
+    const shown = this.shown;
+    if (!shown || shown.epoch !== frame.epoch) return false;
+    return frame.version < shown.version || (frame.version === shown.version && frame.at < shown.at);
+  }
+
+  resync() {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send('{"type":"resync"}');
+  }
+
+  closed(code) {
+    if (code === 4401) return this.onLost("You are logged out.", null, "login");
+    if (code === 4403) return this.onLost("Your role has changed.", null, "reload");
+    const wait = WAITS_MS[Math.min(this.failures, WAITS_MS.length - 1)] * (0.75 + Math.random() / 2);
+    this.failures += 1;
+    this.retryAt = performance.now() + wait;
+    this.onLost("Live connection lost.", this.retryAt);
+  }
+
+  drop(why) {
+    const socket = this.socket;
+    this.socket = null;
+    socket?.close();
+    this.failures += 1;
+    this.retryAt = performance.now() + WAITS_MS[0];
+    this.onLost(why, this.retryAt);
+  }
+
+  watch() {
+    if (this.retryAt !== null && performance.now() >= this.retryAt) this.connect();
+    else if (this.socket && performance.now() - this.heard > SILENCE_MS) {
+      this.drop("The server has been silent for 10 s.");
+    }
+  }
+
+  // A hidden tab's timers and sockets sleep: what it shows on return is asked for anew.
+  seen() {
+    if (document.visibilityState !== "visible") return;
+    this.watch();
+    if (this.socket?.readyState === WebSocket.OPEN) this.resync();
+    else this.connect();
+  }
+}

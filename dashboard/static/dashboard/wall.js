@@ -1,0 +1,280 @@
+// The wall: patches what the server's frames say, keeps the order still under the reader's hand,
+// and says at once when what it shows is not now.
+import { Live } from "./live.js";
+import { known, patch, say } from "./patch.js";
+import { age, clock } from "./words.js";
+import { serverNow, typing } from "./page.js";
+
+const body = document.body;
+const wall = document.getElementById("wall");
+const zones = { card: document.getElementById("attention"), tile: document.getElementById("healthy") };
+const cards = new Map([...wall.querySelectorAll("[data-id]")].map((node) => [node.dataset.id, node]));
+const gateways = new Map([...document.querySelectorAll(".gateway[data-id]")].map((n) => [n.dataset.id, n]));
+for (const [id, node] of cards) patch(node, { id, kind: node.className.split(" ")[0] }, serverNow());
+
+let order = null; // the newest order that was sent
+let by = "worst";
+let shownAt = Date.parse(wall.dataset.at);
+let lost = null; // {why, retryAt, act} while what is shown is not now
+
+// ---- frames
+
+function apply(frame) {
+  const now = serverNow();
+  if (frame.type === "snapshot") takeAway(cards, Object.keys(frame.cards));
+  if (frame.type === "snapshot") takeAway(gateways, Object.keys(frame.gateways));
+  if (frame.strip) patchAll("strip", frame.strip, now);
+  if (frame.titles) patchAll("titles", frame.titles, now);
+  if (frame.density) wall.dataset.density = frame.density;
+  for (const [id, fields] of Object.entries(frame.gateways ?? {})) place(gateways, "gateway", id, fields, now);
+  for (const [id, fields] of Object.entries(frame.cards ?? {})) update(id, fields, now);
+  for (const id of frame.cards_gone ?? []) remove(cards, id);
+  for (const id of frame.gateways_gone ?? []) remove(gateways, id);
+  if (frame.order) order = frame.order;
+  if (order && !frozen()) arrange();
+  else if (order) offer();
+  filter();
+}
+
+function patchAll(name, fields, now) {
+  for (const root of document.querySelectorAll(`[data-fields="${name}"]`)) patch(root, fields, now);
+  if (name === "titles" && "attention" in fields) {
+    document.title = `${fields.attention} · Switchgear`;
+  }
+}
+
+function remove(map, id) {
+  map.get(id)?.remove();
+  map.delete(id);
+}
+
+function takeAway(map, present) {
+  const stays = new Set(present);
+  for (const id of [...map.keys()]) if (!stays.has(id)) remove(map, id);
+}
+
+function made(kind, id, fields, now) {
+  const node = document.getElementById(`${kind}-template`).content.firstElementChild.cloneNode(true);
+  patch(node, { ...fields, id }, now);
+  window.htmx?.process(node);
+  return node;
+}
+
+function place(map, kind, id, fields, now) {
+  let node = map.get(id);
+  if (node) return patch(node, fields, now);
+  node = made(kind, id, fields, now);
+  map.set(id, node);
+  document.getElementById("gateways").append(node);
+}
+
+function update(id, fields, now) {
+  const node = cards.get(id);
+  if (!node) {
+    const fresh = made(fields.kind ?? "tile", id, fields, now);
+    cards.set(id, fresh);
+    // Its place comes with the order; until then it stands at the end of its zone.
+    if (fresh.matches(".card")) zones.card.append(fresh);
+    else groupOf(fields.provider).querySelector(".tiles").append(fresh);
+    return;
+  }
+  const before = known(node);
+  const changed = ["state", "desired", "count", "why_strong"].some((f) => f in fields && f in before && fields[f] !== before[f]);
+  patch(node, fields, now);
+  if (changed) {
+    glow(node);
+    announce({ ...before, ...fields });
+  }
+}
+
+function glow(node) {
+  node.classList.remove("glow");
+  void node.offsetWidth;
+  node.classList.add("glow");
+}
+wall.addEventListener("animationend", (event) => event.target.classList.remove("glow"));
+
+// ---- order: still while a pointer or the focus is on the cards
+
+let hovering = false;
+for (const zone of Object.values(zones)) {
+  zone.addEventListener("pointerenter", () => { hovering = true; });
+  zone.addEventListener("pointerleave", () => { hovering = false; if (order && !frozen()) arrange(); });
+  zone.addEventListener("focusout", () => setTimeout(() => { if (order && !frozen()) arrange(); }));
+}
+
+function frozen() {
+  return hovering || zones.card.contains(document.activeElement) || zones.tile.contains(document.activeElement);
+}
+
+function groupOf(provider, note) {
+  let group = [...zones.tile.children].find((g) => g.dataset.provider === provider);
+  if (!group) {
+    group = document.getElementById("group-template").content.firstElementChild.cloneNode(true);
+    group.dataset.provider = provider;
+    group.querySelector("b").textContent = provider;
+    zones.tile.append(group);
+  }
+  if (note !== undefined) say(group.querySelector("header .quiet"), note);
+  return group;
+}
+
+function wanted() {
+  const ids = [...order.attention];
+  if (by === "provider") {
+    const provider = (id) => known(cards.get(id) ?? wall).provider ?? "";
+    ids.sort((a, b) => provider(a).localeCompare(provider(b)));
+  }
+  return ids;
+}
+
+function ofKind(id, kind) {
+  let node = cards.get(id);
+  if (node && !node.classList.contains(kind)) {
+    const fields = known(node);
+    const fresh = made(kind, id, fields, serverNow());
+    node.replaceWith(fresh);
+    cards.set(id, fresh);
+    node = fresh;
+    glow(node);
+  }
+  return node;
+}
+
+function inOrder(parent, nodes) {
+  let next = parent.firstElementChild;
+  for (const node of nodes) {
+    if (node === next) next = next.nextElementSibling;
+    else parent.insertBefore(node, next);
+  }
+}
+
+function arrange() {
+  document.getElementById("moved").hidden = true;
+  inOrder(zones.card, wanted().map((id) => ofKind(id, "card")).filter(Boolean));
+  for (const group of order.healthy) {
+    const tiles = groupOf(group.provider, group.note).querySelector(".tiles");
+    inOrder(tiles, group.ids.map((id) => ofKind(id, "tile")).filter(Boolean));
+  }
+  inOrder(zones.tile, order.healthy.map((group) => groupOf(group.provider)));
+  document.getElementById("calm").hidden = order.attention.length > 0;
+}
+
+function offer() {
+  const shown = [...zones.card.children].map((node) => node.dataset.id);
+  const want = wanted();
+  const moving = new Set([...want.filter((id, i) => shown[i] !== id), ...shown.filter((id, i) => want[i] !== id)]);
+  const tag = document.getElementById("moved");
+  tag.hidden = moving.size === 0;
+  say(tag, `${moving.size} ${moving.size === 1 ? "circuit" : "circuits"} would move, press . to sort`);
+}
+document.getElementById("moved").addEventListener("click", arrange);
+for (const button of wall.querySelectorAll("[data-by]")) {
+  button.addEventListener("click", () => {
+    by = button.dataset.by;
+    for (const each of wall.querySelectorAll("[data-by]")) each.setAttribute("aria-pressed", String(each === button));
+    if (order) arrange();
+  });
+}
+
+// ---- find: narrows what is shown
+
+const find = document.getElementById("find");
+find.addEventListener("input", filter);
+find.form.addEventListener("submit", (event) => {
+  const first = wall.querySelector("[data-id]:not(.filtered-out)");
+  event.preventDefault();
+  first?.focus();
+});
+function filter() {
+  const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const node of cards.values()) {
+    node.classList.toggle("filtered-out", !words.every((word) => (node.dataset.find ?? "").includes(word)));
+  }
+}
+
+// ---- keys
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape" && event.target === find) {
+    find.value = "";
+    filter();
+    find.blur();
+  }
+  if (typing(event.target)) return;
+  const current = document.activeElement.closest?.("[data-id]");
+  const all = [...wall.querySelectorAll("article:not(.filtered-out)")];
+  if (event.key === "j" || event.key === "k") {
+    const step = event.key === "j" ? 1 : -1;
+    const at = all.indexOf(current);
+    all[at === -1 ? 0 : Math.min(all.length - 1, Math.max(0, at + step))]?.focus();
+    event.preventDefault();
+  } else if (event.key === "Enter" && current === document.activeElement) {
+    current?.querySelector(".card-name, .tile-name")?.click();
+  } else if (event.key === "o" && body.dataset.canForce === "yes") {
+    (current ?? wall.querySelector(".card:hover, .tile:hover"))?.querySelector(".force")?.click();
+  } else if (event.key === "." && order) arrange();
+  else if (event.key === "?") document.getElementById("keys").showModal();
+});
+
+// ---- what a screen reader hears: at most once a second
+
+const said = new Map();
+function announce(fields) {
+  said.set(fields.id, `${fields.model ?? ""} ${fields.region ?? ""} ${fields.state ?? ""} ${fields.count ?? ""}`.trim());
+}
+setInterval(() => {
+  if (said.size === 0) return;
+  say(document.getElementById("say"), [...said.values()].slice(0, 5).join("; "));
+  said.clear();
+}, 1000);
+
+// ---- live or not
+
+const pulse = document.querySelector(".pulse");
+const banner = document.getElementById("stale");
+
+function live(at) {
+  shownAt = Date.parse(at);
+  lost = null;
+  pulse.dataset.live = "on";
+  body.classList.remove("stale");
+  banner.hidden = true;
+  state();
+}
+
+function stale(why, retryAt, act = "") {
+  const first = lost === null;
+  lost = { why, retryAt, act };
+  pulse.dataset.live = "lost";
+  body.classList.add("stale");
+  banner.hidden = false;
+  if (first) for (const node of document.querySelectorAll(".asof")) say(node, clock(shownAt, serverNow()));
+  const button = document.getElementById("reconnect");
+  say(button, act === "login" ? "Log in again" : act === "reload" ? "Load again" : "Reconnect now");
+  state();
+}
+
+function state() {
+  const old = age((serverNow() - shownAt) / 1000);
+  say(document.getElementById("age"), old);
+  if (lost === null) {
+    say(document.getElementById("pulse"), `Live · data ${old} old`);
+    return;
+  }
+  const time = clock(shownAt, serverNow());
+  say(document.getElementById("pulse"), `Not live · data as of ${time}`);
+  say(document.getElementById("stale-what"), `${lost.why} Data as of ${time}, ${old} ago.`);
+  say(document.getElementById("stale-more"), "Nothing below is current. Gateways keep running on their own; overrides still end on time.");
+  const seconds = lost.retryAt === null ? 0 : Math.ceil((lost.retryAt - performance.now()) / 1000);
+  say(document.getElementById("stale-retry"), seconds > 0 ? `Retry in ${seconds} s.` : lost.act ? "" : "Asking again.");
+}
+setInterval(state, 500);
+
+const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+const connection = new Live(`${scheme}//${location.host}${body.dataset.socket}`, { onFrame: apply, onLive: live, onLost: stale });
+document.getElementById("reconnect").addEventListener("click", () => {
+  if (lost?.act) location.reload();
+  else connection.connect();
+});

@@ -1,0 +1,24 @@
+"""The pages of the dashboard."""
+
+from django.urls import URLPattern, URLResolver, path
+
+from dashboard.views import audit, budgets, circuits, fleet, overrides, people, wall
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", wall.page, name="wall"),
+    path("log-in", people.log_in, name="login"),
+    path("log-out", people.log_out, name="logout"),
+    path("circuits", circuits.listing, name="circuits"),
+    path("circuits/<path:name>", circuits.one, name="circuit"),
+    path("gateways", fleet.listing, name="gateways"),
+    path("overrides", overrides.listing, name="overrides"),
+    path("overrides/new", overrides.new, name="override-new"),
+    path("overrides/preview", overrides.preview, name="override-preview"),
+    path("overrides/release-mine", overrides.release_mine, name="override-release-mine"),
+    path("overrides/<str:name>", overrides.one, name="override"),
+    path("overrides/<str:name>/release", overrides.release, name="override-release"),
+    path("overrides/<str:name>/extend", overrides.extend, name="override-extend"),
+    path("budgets", budgets.listing, name="budgets"),
+    path("budgets/<str:name>", budgets.one, name="budget"),
+    path("audit", audit.listing, name="audit"),
+]

@@ -1,0 +1,114 @@
+"""What every page has: who looks, in which zone, what they may do, where they are.
+
+Invariant: a page is only for somebody who is logged in (``room`` sees to it), and every problem
+that an action raises reaches the person as words beside the form, never as a 500.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+
+from controlplane.actions.actor import Actor, actor_of_person
+from controlplane.errors import Problem
+from controlplane.models import Person, Role
+
+View = Callable[..., HttpResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the navigation."""
+
+    name: str
+    href: str
+    glyph: str
+    here: bool
+    heading: str = ""
+
+
+_PAGES = [
+    ("Now", "wall", "Wall", "wall"),
+    ("Objects", "circuits", "Circuits", "switch"),
+    ("", "gateways", "Gateways", "gateways"),
+    ("", "overrides", "Overrides", "hand"),
+    ("", "budgets", "Retry budgets", "gauge"),
+    ("Money", "report", "Report", "report"),
+    ("Records", "audit", "Audit", "audit"),
+]
+
+
+def room(view: View) -> View:
+    """A page for who is logged in, never cached."""
+    return never_cache(login_required(view))
+
+
+def person_of(request: HttpRequest) -> Person:
+    """Who looks."""
+    assert isinstance(request.user, Person)
+    return request.user
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """Who acts, as the audit names them."""
+    return actor_of_person(person_of(request), address=request.META.get("REMOTE_ADDR", "") or "")
+
+
+def zone_of(person: Person) -> ZoneInfo:
+    """The person's time zone; one that this machine does not know reads as UTC."""
+    try:
+        return ZoneInfo(person.zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
+def show(
+    request: HttpRequest,
+    template: str,
+    context: Mapping[str, Any],
+    *,
+    at: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    """Render a page, or a fragment of one, with what every page needs."""
+    person = person_of(request)
+    zone, now = zone_of(person), timezone.now()
+    common = {
+        "now": now,
+        "zone": zone,
+        "zone_name": zone.key,
+        "today": f"{now.astimezone(zone):%a %-d %b %Y %H:%M:%S %Z}",
+        "can_operate": Role(person.role).includes(Role.OPERATOR),
+        "can_administer": Role(person.role).includes(Role.ADMIN),
+        "nav": _nav(at),
+    }
+    return render(request, template, common | dict(context), status=status)
+
+
+def problem_fields(problem: Problem) -> dict[str, str]:
+    """The faults of a problem by field; what is about no field stands under ``""``."""
+    by_field = {error["field"]: error["message"] for error in problem.errors}
+    return by_field or {"": problem.detail}
+
+
+def _nav(at: str) -> list[Entry]:
+    entries = []
+    heading = ""
+    for group, url, name, glyph in _PAGES:
+        heading = group or heading
+        try:
+            href = reverse(url)
+        except NoReverseMatch:
+            continue  # a page that this release does not have
+        shown, heading = heading, ""
+        entries.append(Entry(name, href, glyph, url == at, shown))
+    return entries
