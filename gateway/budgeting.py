@@ -59,6 +59,7 @@ class Budgeting:
         self._in_force = InForce()
         self._budgets = Budgets(self._in_force.policy_for)
         self._views: dict[str, TenantBudgets] = {}
+        self._limits: dict[str, tuple[int, int]] = {}
         self._tasks: dict[tuple[str, str], AttemptAllowance] = {}
         self._reported: dict[str, Balance] = {}
         self._report_at = clock.monotonic() + REPORT_EVERY_S
@@ -66,6 +67,7 @@ class Budgeting:
     def use(self, in_force: InForce, instances: int) -> None:
         """Put other numbers in force, for the share of one of ``instances`` live instances."""
         self._in_force = in_force
+        self._limits.clear()
         self._budgets.set_policies(in_force.policy_for, max(1, instances))
 
     def of(self, tenant: str) -> TenantBudgets:
@@ -79,14 +81,14 @@ class Budgeting:
 
     def max_attempts(self, tenant: str) -> int:
         """Attempts that one request of this tenant may make, by its own and the system's budget."""
-        return min(bucket.max_attempts for bucket in self._of_request(tenant))
+        return self._limits_of(tenant)[0]
 
     def task_allowance(self, tenant: str, task: str | None) -> AttemptAllowance:
         """The attempts left to a task; without a task, to the request alone.
 
         The oldest of 10,000 tasks is forgotten first, and then starts anew if it comes back.
         """
-        limit = min(bucket.max_attempts_per_task for bucket in self._of_request(tenant))
+        limit = self._limits_of(tenant)[1]
         if task is None:
             return AttemptAllowance(limit)
         held = self._tasks.pop((tenant, task), None) or AttemptAllowance(limit)
@@ -139,9 +141,20 @@ class Budgeting:
         for level, subject, held in self._budgets.balances(now):
             yield f"{level.value}/{subject}"[:200], held
 
-    def _of_request(self, tenant: str) -> tuple[Bucket, Bucket]:
-        in_force = self._in_force
-        return in_force.bucket_for(Level.TENANT, tenant), in_force.bucket_for(Level.SYSTEM, "")
+    def _limits_of(self, tenant: str) -> tuple[int, int]:
+        """Attempts for one request and for one task: every level has to agree."""
+        limits = self._limits.get(tenant)
+        if limits is None:
+            if len(self._limits) >= TENANTS:
+                self._limits.clear()
+            in_force = self._in_force
+            levels = ((Level.TENANT, tenant), (Level.SYSTEM, ""))
+            buckets = [in_force.bucket_for(level, subject) for level, subject in levels]
+            limits = self._limits[tenant] = (
+                min(bucket.max_attempts for bucket in buckets),
+                min(bucket.max_attempts_per_task for bucket in buckets),
+            )
+        return limits
 
 
 def unsupported(item: BudgetItem) -> tuple[str, str] | None:

@@ -56,6 +56,8 @@ class Circuits:
         self._clock = clock
         self._sink = sink
         self._entries: dict[Circuit, Entry] = {}
+        self.get: Callable[[Circuit], Entry | None] = self._entries.get
+        """The entry, or None when this circuit has not been seen."""
         self.generation = 0
         """Of the configuration in force; stands in every transition event."""
 
@@ -64,10 +66,6 @@ class Circuits:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def get(self, circuit: Circuit) -> Entry | None:
-        """The entry, or None when this circuit has not been seen."""
-        return self._entries.get(circuit)
 
     def folded(self, circuit: Circuit) -> Circuit:
         """The circuit that a call to ``circuit`` is counted under: itself while there is room."""
@@ -89,9 +87,13 @@ class Circuits:
     def drain(self, entry: Entry) -> bool:
         """Report what the breaker did since the last call; True when there was something."""
         taken = entry.breaker.take_transitions()
+        self.report(entry, taken)
+        return bool(taken)
+
+    def report(self, entry: Entry, taken: tuple[Transition, ...]) -> None:
+        """Make an event of each transition that was taken off this breaker."""
         for transition in taken:
             self._sink(self._event(entry, transition))
-        return bool(taken)
 
     def wall_of(self, at: float) -> datetime:
         """A monotonic moment as wall time, by both clocks as they stand."""

@@ -14,7 +14,14 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from controlplane.domain.breaker import Mode, Outcome, Permit, State, would_have_refused
+from controlplane.domain.breaker import (
+    Mode,
+    Outcome,
+    Permit,
+    State,
+    Transition,
+    would_have_refused,
+)
 from controlplane.domain.budgets import TenantBudgets
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.gate import Gate, Refusal
@@ -92,11 +99,12 @@ class Live:
         """May one call start? A permit goes back through ``record`` or ``release``, always."""
         if now >= self._overrides.due:
             self._decide(now)
-        entry = self._entry(circuit, now)
+        entry = self._circuits.get(circuit) or self._entry(circuit, now)
         answer = entry.breaker.admit(now)
         if entry.override is not None and entry.override.first_effect_at is None:
             self._note_effect(entry, answer)
-        self._drain(entry, now)
+        if taken := entry.breaker.take_transitions():
+            self._changed(entry, taken, now)
         return answer
 
     def record(
@@ -108,18 +116,20 @@ class Live:
         duration_s: float | None = None,
     ) -> Verdict:
         """Count one result; returns the verdict as it counted under the policy in force."""
-        entry = self._entry(circuit, now)
+        entry = self._circuits.get(circuit) or self._entry(circuit, now)
         if not entry.rate_limits_count and verdict.reason == "rate_limited":
             verdict = replace(verdict, counts_against_breaker=False)
         entry.breaker.record(permit, verdict, now, duration_s)
-        self._drain(entry, now)
+        if taken := entry.breaker.take_transitions():
+            self._changed(entry, taken, now)
         return verdict
 
     def release(self, circuit: Circuit, permit: Permit, now: float) -> None:
         """Hand back a permit whose call was not made."""
         entry = self._entry(circuit, now)
         entry.breaker.record(permit, Outcome.NEUTRAL, now)
-        self._drain(entry, now)
+        if taken := entry.breaker.take_transitions():
+            self._changed(entry, taken, now)
 
     def budgets(self, tenant: str) -> TenantBudgets:
         """The retry budgets that a request of this tenant asks (``domain.request``)."""
@@ -156,7 +166,8 @@ class Live:
             self._decide(now)
         for entry in self._circuits:
             entry.breaker.tick(now)
-            self._drain(entry, now)
+            if taken := entry.breaker.take_transitions():
+                self._changed(entry, taken, now)
         for event in self._budgeting.tick(now):
             self._sink.append(event)
 
@@ -212,9 +223,6 @@ class Live:
     # --- inside -------------------------------------------------------------------------------
 
     def _entry(self, circuit: Circuit, now: float) -> Entry:
-        entry = self._circuits.get(circuit)
-        if entry is not None:
-            return entry
         folded = self._circuits.folded(circuit)
         entry = self._circuits.get(folded)
         if entry is None:
@@ -230,11 +238,11 @@ class Live:
             if self._circuits.get(folded) is None:
                 self._policies.add(self._circuits, folded, now)
 
-    def _drain(self, entry: Entry, now: float) -> None:
-        if self._circuits.drain(entry):
-            if self._overrides.floor_refuses:
-                self._decide(now)
-            self.on_change()
+    def _changed(self, entry: Entry, taken: tuple[Transition, ...], now: float) -> None:
+        self._circuits.report(entry, taken)
+        if self._overrides.floor_refuses:
+            self._decide(now)
+        self.on_change()
 
     def _decide(self, now: float) -> None:
         """Work out which override decides which circuit, and tell the breakers that change."""

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 SILENCE_S = 25.0
 RECONCILE_S = 60.0
 POLL_S = 5.0
+FRUITLESS_S = 1.0
+"""The least time between two fetches that somebody asked for and that brought nothing."""
 REFUSED = (401, 403)
 REFUSED_WAIT_S = 30.0
 
@@ -118,6 +120,8 @@ class Watcher:
                     self._failures = 0
                     self.streaming = True
                     await self._frame(frame)
+            if not self.streaming:
+                self._fails("the stream ended without a word")
             return None
 
     async def _next_piece(self, stream: Stream) -> bytes:
@@ -154,12 +158,14 @@ class Watcher:
             # Spread over the period, or every gateway polls in the same second for ever.
             asked = await first(self._clock, self._fetch, wait * (0.75 + self._draw() / 2))
             self._fetch.clear()
-            floor = 0.0
+            before, floor = self._live.in_force, 0.0
             try:
                 floor = await self._poll(unconditional=asked)
             except NoAnswer as error:
                 log.debug("the poll had no answer: %s", error)
-                floor = POLL_S * self._draw() if asked else 0.0
+            if asked and self._live.in_force == before:
+                # Whoever asked may ask again with every answer that it hears.
+                floor = max(floor, FRUITLESS_S)
             if floor:
                 await self._clock.sleep(floor)
 

@@ -1,6 +1,5 @@
 """A whole agent against a small control plane: boot, enforce, report, die, come back."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -54,12 +53,10 @@ async def test_an_override_is_enforced_and_reported_soon_after_it_arrives(
     async with Agent(build.config(tmp_path, double.url), host="h") as agent:
         await until(lambda: double.streams and double.statuses)
         double.generation = 2
-        began = asyncio.get_running_loop().time()
         await double.send_snapshot(
             build.snapshot_bytes(2, remaining={"o1": 60}, overrides=[forced()])
         )
         await until(lambda: double.statuses[-1].get("applied_generation") == 2)
-        assert asyncio.get_running_loop().time() - began < 1.0
         report = double.statuses[-1]
         assert (tmp_path / "checkpoint" / "0.json").exists()
         assert [(i["uid"], i["verdict"]) for i in report["items"]] == [("o1", "Applied")]

@@ -122,8 +122,9 @@ async def test_a_stream_that_ends_comes_back_with_jitter(watching: Watching) -> 
         await watching.streaming()
 
 
-async def test_reconnects_wait_longer_up_to_eight_seconds(watching: Watching) -> None:
-    watching.double.watch_script.extend(web.Response(status=500) for _ in range(7))
+@pytest.mark.parametrize("status", [500, 200], ids=["refused", "ended without a word"])
+async def test_reconnects_wait_longer_up_to_eight_seconds(watching: Watching, status: int) -> None:
+    watching.double.watch_script.extend(web.Response(status=status) for _ in range(7))
     async with watching.running():
         await watching.clock.advance_until(lambda: len(watching.double.queries) == 7)
         polls = (POLL_S * 1.25, SILENCE_S)
@@ -212,6 +213,19 @@ async def test_without_a_stream_the_poll_is_quick_and_conditional(watching: Watc
         assert watching.clock.monotonic() < 1000 + 2 * POLL_S * 1.25 + 2
         assert watching.generation == 3
         assert watching.double.etags[1] == f'"3-{watching.live.in_force.hash}"'
+
+
+async def test_hearing_of_what_cannot_be_fetched_does_not_fetch_without_pause(
+    watching: Watching,
+) -> None:
+    async with watching.running() as watcher:
+        await watching.streaming()
+        for _ in range(50):
+            watcher.heard("e1", 9, 1)
+            await asyncio.sleep(0.002)
+        assert len(watching.double.etags) == 1
+        await watching.clock.advance(1.0)
+        await until(lambda: len(watching.double.etags) == 2)
 
 
 async def test_junk_on_the_stream_changes_nothing(watching: Watching) -> None:

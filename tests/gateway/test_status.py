@@ -1,0 +1,150 @@
+"""A report says what is so, when it is so, in order."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from controlplane.wire.status import InstanceStatus, SpoolStatus
+from gateway import status
+from gateway.checkpoint import Checkpoint
+from gateway.clock import ClockOffset
+from gateway.config import ControlPlane as Settings
+from gateway.contact import Contact
+from gateway.live import Live
+from gateway.status import StatusSender
+from gateway.watch import Watcher
+from tests.gateway import build
+from tests.gateway.control_plane import ControlPlane, serving
+from tests.gateway.fake_clock import START, FakeClock, until
+
+
+class Reporting:
+    """A status sender at work on a fake clock, and its watcher, which nobody runs."""
+
+    def __init__(self, double: ControlPlane, clock: FakeClock, directory: Path) -> None:
+        self.double, self.clock, self.directory = double, clock, directory
+        self.live: Live = build.live(clock)
+        self.offset = ClockOffset()
+        self.watcher: Watcher | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[StatusSender]:
+        async with Contact(Settings(self.double.url, "t"), "demo") as contact:
+            checkpoint = Checkpoint(self.directory / "0.json", "demo")
+            self.watcher = Watcher(contact, self.live, checkpoint, self.clock, self.offset)
+            sender = StatusSender(
+                contact, self.live, SpoolStatus, self.watcher, self.clock, self.offset, lambda: 1.0
+            )
+            self.live.on_change = sender.changed
+            task = asyncio.create_task(sender.run())
+            try:
+                yield sender
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def reports(self, count: int) -> None:
+        await until(lambda: len(self.double.statuses) == count)
+
+
+@pytest_asyncio.fixture
+async def reporting(tmp_path: Path) -> AsyncIterator[Reporting]:
+    async with serving(ControlPlane()) as double:
+        yield Reporting(double, FakeClock(), tmp_path)
+
+
+async def test_the_first_report_goes_at_once_and_then_one_every_ten_seconds(
+    reporting: Reporting,
+) -> None:
+    async with reporting.running():
+        await reporting.reports(1)
+        await until(lambda: reporting.clock.next_wake == pytest.approx(10.0))
+        await reporting.clock.advance(9.9)
+        assert len(reporting.double.statuses) == 1
+        await reporting.clock.advance(0.1)
+        await reporting.reports(2)
+        assert [report["seq"] for report in reporting.double.statuses] == [1, 2]
+
+
+async def test_a_change_goes_at_once_and_many_together(reporting: Reporting) -> None:
+    async with reporting.running():
+        await reporting.reports(1)
+        await until(lambda: reporting.clock.next_wake == pytest.approx(10.0))
+        await reporting.clock.advance(1.0)
+        reporting.live.on_change()
+        await reporting.reports(2)
+        for _ in range(20):
+            reporting.live.on_change()
+        await until(lambda: reporting.clock.next_wake == pytest.approx(0.05))
+        await reporting.clock.advance(0.05)
+        await reporting.reports(3)
+
+
+async def test_a_report_reads_as_the_contract_says(reporting: Reporting) -> None:
+    now = reporting.clock.monotonic()
+    forced = build.override("o1", "ForceOpen", "north/large@east")
+    got = build.received(3, overrides=[forced], policies=[build.policy("p1")])
+    reporting.live.apply(got, "Stream", now, START)
+    reporting.live.budgets("acme").earn(build.SOUTH, now)
+    async with reporting.running():
+        await reporting.reports(1)
+    raw = {k: v for k, v in reporting.double.statuses[0].items() if k != "boot"}
+    report = msgspec.json.decode(json.dumps(raw), type=InstanceStatus)
+    assert (report.applied_generation, report.applied_hash) == (3, got.hash)
+    assert (report.epoch, report.config_source, report.applied_at) == ("e1", "Stream", START)
+    assert {i.kind for i in report.items} == {"Override", "Policy"}
+    assert {c.provider for c in report.circuits} == {"north", "south"}
+    assert {b.scope for b in report.budgets} == {"system/", "tenant/acme", "circuit/south/large"}
+
+
+async def test_nothing_is_reported_as_applied_before_it_is_on_the_disk(
+    reporting: Reporting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "SETTLE_S", 3600.0)
+    gate = threading.Event()
+    real = Checkpoint.save
+
+    def slow(self: Checkpoint, *args: object) -> None:
+        assert gate.wait(10)
+        real(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Checkpoint, "save", slow)
+    async with reporting.running():
+        await reporting.reports(1)
+        assert reporting.watcher is not None
+        taking = asyncio.create_task(reporting.watcher._offer(build.snapshot_bytes(2), "Stream"))
+        await until(lambda: reporting.live.in_force.generation == 2)
+        await reporting.clock.advance(60)
+        await asyncio.sleep(0.05)
+        assert len(reporting.double.statuses) == 1
+        gate.set()
+        await taking
+        await reporting.reports(2)
+        assert reporting.double.statuses[1]["applied_generation"] == 2
+        assert (reporting.directory / "0.json").exists()
+
+
+async def test_the_clocks_are_compared_with_every_answer(reporting: Reporting) -> None:
+    async with reporting.running():
+        await reporting.reports(1)
+        await until(lambda: reporting.offset.offset_s is not None)
+
+
+def test_the_shortest_round_trip_is_believed() -> None:
+    offset = ClockOffset()
+    assert offset.offset_s is None
+    offset.measured(START, START + timedelta(seconds=5), 4.0)
+    offset.measured(START, START + timedelta(seconds=2.05), 0.1)
+    assert offset.offset_s == pytest.approx(2.0)
+    assert offset.corrected(START) == START + timedelta(seconds=2)
+    for _ in range(8):
+        offset.measured(START, START + timedelta(seconds=1.5), 1.0)
+    assert offset.offset_s == pytest.approx(1.0)
