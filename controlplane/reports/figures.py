@@ -18,16 +18,16 @@ ZERO = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An amount: the sum of what is known, and how many attempts are missing from it."""
+    """An amount as far as it is known: the sum, and how many attempts are missing from it."""
 
     sum_gbp: Decimal = ZERO
     missing: int = 0
-    counted: int = 0
+    any_known: bool = False
 
     @property
     def gbp(self) -> Decimal | None:
         """The sum, or None when there was something and none of it is known."""
-        return None if self.missing and self.missing == self.counted else self.sum_gbp
+        return None if self.missing and not self.any_known else self.sum_gbp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

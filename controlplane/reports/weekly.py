@@ -1,4 +1,4 @@
-"""One week by one split: what was sent, what it cost, which tasks it closed; the week before beside.
+"""One week by one split: what was sent, what it cost, which tasks it closed; the one before beside.
 
 Invariant: all figures of a week come out of one snapshot, and both columns of every split (cost and
 tasks) add up to the week's total exactly. An attempt belongs to the week in which it was begun and
@@ -249,19 +249,15 @@ class _Sums:
             redeliveries=sent.redeliveries,
             succeeded=sent.succeeded,
             failed=sent.failed,
-            cost=_known(sent.cost_gbp, sent.unpriced, sent.attempts),
+            cost=_known(sent.cost_gbp, sent.unpriced),
             estimated=sent.estimated,
-            wasted=_partly(sent.wasted_gbp, sent.wasted_unpriced),
-            wasted_finally=_partly(sent.wasted_finally_gbp, sent.wasted_finally_unpriced),
+            wasted=_known(sent.wasted_gbp, sent.wasted_unpriced),
+            wasted_finally=_known(sent.wasted_finally_gbp, sent.wasted_finally_unpriced),
             refused=refused,
             **closed,
         )
 
 
-def _known(gbp: Decimal | None, missing: int, counted: int) -> Known:
-    return Known(gbp if gbp is not None else ZERO, missing, counted)
-
-
-def _partly(gbp: Decimal | None, missing: int) -> Known:
-    # SQL's sum is NULL when no amount was known: then all that were counted are missing.
-    return Known(gbp if gbp is not None else ZERO, missing, missing if gbp is None else missing + 1)
+def _known(gbp: Decimal | None, missing: int) -> Known:
+    # SQL's sum is NULL when no amount at all was known.
+    return Known(gbp if gbp is not None else ZERO, missing, gbp is not None)

@@ -1,7 +1,7 @@
 -- One range of time (design 4.7): attempts sent in it, tasks closed in it, refusals made in it, each
 -- by one split, by local day and in all. One statement, so that every figure is of one snapshot.
 -- A task without the header closes with its request's outcome; one with it by its caller's word, or
--- %(idle)s after its last request ended. Days are given as the instants at which they begin.
+-- some idle time after its last request ended. Days are given as the instants at which they begin.
 -- A request's attempts begin at most a day before it ends, a task's at most eight days before.
 WITH failed_request AS (
     SELECT DISTINCT gateway_id, request
@@ -184,4 +184,4 @@ SELECT json_build_object(
         FROM circuit) ELSE '{}' END,
     'gateways', CASE WHEN %(by)s = 'gateway' THEN (
         SELECT coalesce(json_object_agg(id, name), '{}') FROM gateway) ELSE '{}' END
-)
+)::text
