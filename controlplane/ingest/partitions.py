@@ -27,6 +27,7 @@ _DETACHED = """
 SELECT relname FROM pg_class
 WHERE relname ~ %s AND relkind = 'r' AND NOT relispartition
   AND relnamespace = current_schema()::regnamespace
+ORDER BY relname
 """
 
 
