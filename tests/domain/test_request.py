@@ -109,6 +109,14 @@ def test_retry_after_longer_than_the_deadline_falls_back_at_once() -> None:
     assert (refused.role, refused.refusal.gate) == (Role.RETRY, Gate.DEADLINE)
 
 
+@pytest.mark.parametrize(("hint", "fits"), [(58.9, True), (59.0, False), (59.5, False)])
+def test_a_wait_fits_only_if_it_ends_before_the_deadline(hint: float, fits: bool) -> None:
+    loop = RequestLoop(spec(A), Unlimited())
+    sent(loop, 0.0)
+    loop.observe(limited(hint), 1.0)
+    assert isinstance(loop.next(1.0, 0.5), Wait if fits else Stop)
+
+
 def test_retry_after_longer_than_the_deadline_stops_without_a_fallback() -> None:
     loop = RequestLoop(spec(A), Unlimited())
     sent(loop, 0.0)
@@ -296,6 +304,14 @@ def test_a_first_earns_when_sent_and_gives_back_when_its_failure_counts() -> Non
     loop.next(1.0, 0.0)
     loop.observe(OK, 2.0)
     assert figures(budgets, 2.0) == (0, 1)
+
+
+def test_a_failed_retry_gives_nothing_back() -> None:
+    budgets = Budgets(lambda level, subject: BudgetPolicy())
+    for _ in range(3):
+        budgets.of("acme").earn(A.circuit, 0.0)
+    circuits(RequestLoop(spec(A, max_attempts=3), budgets.of("acme")), [BUSY, BUSY, BUSY])
+    assert figures(budgets, 2.0) == (3, 2)
 
 
 @pytest.mark.parametrize(
