@@ -20,6 +20,8 @@ PORT = env.number("SWITCHGEAR_PORT", 8000, low=1, high=65535)
 ALLOWED_HOSTS = env.names("SWITCHGEAR_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = env.names("SWITCHGEAR_TRUSTED_ORIGINS", "")
 HTTPS = env.flag("SWITCHGEAR_HTTPS", False)
+# How many proxies of ours stand in front: the caller's address is counted from the right by them.
+TRUSTED_PROXIES = env.number("SWITCHGEAR_TRUSTED_PROXIES", 0, low=0, high=10)
 
 INSTALLED_APPS = [
     "django.contrib.auth",

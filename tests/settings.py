@@ -14,3 +14,6 @@ from controlplane.settings import *  # noqa: E402, F403
 
 # Static files come from the finders; a checkout that never collected them is no warning.
 STATIC_ROOT = None
+
+# A password of a test is no secret, and the real hasher takes a second of each test that logs in.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

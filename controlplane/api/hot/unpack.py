@@ -18,7 +18,7 @@ else:
     from backports import zstd
 
 # 8 MiB: what every decoder of RFC 8878 has to support; a larger window is the sender's bomb.
-_WINDOW = {zstd.DecompressionParameter.window_log_max: 23}
+_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
 
 
 def known(encoding: str) -> bool:

@@ -1,0 +1,282 @@
+"""Rows as the objects that people read: kind, metadata, spec, status, conditions.
+
+Invariant: ``status`` is what was observed and says of which generation; nothing in it is inferred
+from the spec. Unknown is null, never 0.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from controlplane.api.door import camel
+from controlplane.domain.circuit import Circuit as Name
+from controlplane.domain.sync import SyncVerdict
+from controlplane.models import (
+    AuditEntry,
+    BreakerPolicy,
+    CircuitState,
+    Override,
+    RetryBudget,
+)
+from controlplane.reports.effect import Effect
+from controlplane.reports.fleet import GatewayReport, Member
+from controlplane.reports.progress import Progress, Stage, Step
+
+_MATCH = ("gateway", "selector", "provider", "model", "region")
+
+
+def override(row: Override, progress: Progress | None, now: datetime) -> dict[str, Any]:
+    """An override with how far it has come."""
+    return {
+        "kind": "Override",
+        "metadata": _metadata(row),
+        "spec": {
+            "mode": row.mode,
+            **_match(row),
+            "reason": row.reason,
+            "ticket": row.ticket,
+            "expiresAt": row.expires_at,
+            "allowLastHealthy": row.allow_last_healthy,
+        },
+        "status": _override_status(row, progress, now),
+    }
+
+
+def _override_status(row: Override, progress: Progress | None, now: datetime) -> dict[str, Any]:
+    active = row.ended_at is None and now < row.expires_at
+    status: dict[str, Any] = {
+        "active": active,
+        "remainingSeconds": max(0.0, (row.expires_at - now).total_seconds()) if active else 0,
+        "endedAt": row.ended_at,
+        "endedBy": row.ended_by or None,
+        "endCause": row.end_cause or (None if active else "Expired"),
+        "observedGeneration": row.generation,
+    }
+    if progress is not None:
+        status["phase"] = progress.phase if active else status["endCause"]
+        status |= _progress(progress)
+        status["conditions"] = [_condition(row, progress, active)]
+    return status
+
+
+def _condition(row: Override, progress: Progress, active: bool) -> dict[str, Any]:
+    enforced, targeted = progress.count(Stage.ENFORCED), len(progress.steps)
+    if not active:
+        stands, reason = "False", row.end_cause or "Expired"
+    elif targeted and enforced == targeted:
+        stands, reason = "True", "EnforcedByAll"
+    elif not targeted:
+        stands, reason = "Unknown", "NoInstances"
+    else:
+        stands, reason = "False", progress.phase
+    return {
+        "type": "Enforced",
+        "status": stands,
+        "reason": reason,
+        "message": f"{enforced} of {targeted} instances enforce it",
+        "observedGeneration": row.generation,
+    }
+
+
+def _progress(progress: Progress) -> dict[str, Any]:
+    return {
+        "recordedAt": progress.recorded_at,
+        "counts": {
+            "targeted": len(progress.steps),
+            **{
+                camel(stage.value[0].lower() + stage.value[1:]): progress.count(stage)
+                for stage in Stage
+            },
+        },
+        "instances": [_step(step) for step in progress.steps],
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "gateway": step.gateway,
+        "slot": step.slot,
+        "bootId": step.boot_id,
+        "stage": step.stage.value,
+        "deliveredMs": step.delivered_ms,
+        "enforcedMs": step.enforced_ms,
+        "judgedMs": step.judged_ms,
+        "liftedMs": step.lifted_ms,
+        "reason": step.reason or None,
+        "message": step.message or None,
+        "fieldPath": step.field_path or None,
+        "firstEffectAt": step.first_effect_at,
+        "lastSeenAt": step.last_seen_at,
+    }
+
+
+def setting(row: BreakerPolicy | RetryBudget, progress: Progress | None = None) -> dict[str, Any]:
+    """A policy or a budget with how far its present numbers have come."""
+    match = _match(row)
+    spec: dict[str, Any] = {camel(name): value for name, value in row.spec.items()}
+    if isinstance(row, RetryBudget):
+        match["tenant"] = row.tenant
+        spec["level"] = row.level
+    status: dict[str, Any] = {"observedGeneration": row.generation}
+    if progress is not None:
+        status |= {"phase": progress.phase} | _progress(progress)
+    return {
+        "kind": "RetryBudget" if isinstance(row, RetryBudget) else "BreakerPolicy",
+        "metadata": _metadata(row),
+        "spec": spec | {"match": match},
+        "status": status,
+    }
+
+
+def effect(found: Effect) -> dict[str, Any]:
+    """What a dry run would touch. Money is exact decimal text in £ a minute."""
+    rates = found.rates
+    return {
+        "at": found.at,
+        "circuits": [str(circuit) for circuit in found.circuits],
+        "callsPerSecond": round(rates.attempts / 60, 3),
+        "gbpPerMinute": f"{rates.cost_gbp:.9f}",
+        "unpricedPerMinute": rates.unpriced,
+        "routes": [
+            {"name": route.name, "targetsLeft": [str(circuit) for circuit in route.left]}
+            for route in found.routes
+        ],
+    }
+
+
+def gateway(report: GatewayReport, now: datetime) -> dict[str, Any]:
+    """A gateway with its instances, each with its sync verdict."""
+    row, config = report.row, report.config
+    return {
+        "kind": "Gateway",
+        "metadata": {
+            "name": row.name,
+            "labels": row.labels,
+            "resourceVersion": str(row.resource_version),
+            "createdAt": row.created_at,
+            "createdBy": row.created_by,
+        },
+        "spec": {
+            "generation": config.generation if config else None,
+            "hash": config.hash if config else None,
+            "items": config.items if config else None,
+            "compiledAt": config.compiled_at if config else None,
+        },
+        "status": {
+            "epoch": report.epoch,
+            "live": sum(member.live for member in report.members),
+            "counts": _counts([member.verdict for member in report.members]),
+            "instances": [_instance(member, now) for member in report.members],
+        },
+    }
+
+
+def _counts(verdicts: list[SyncVerdict]) -> dict[str, int]:
+    words = sorted({verdict.sync.value for verdict in verdicts})
+    return {word: sum(v.sync.value == word for v in verdicts) for word in words}
+
+
+def _instance(member: Member, now: datetime) -> dict[str, Any]:
+    row = member.row
+    return {
+        "slot": row.slot,
+        "bootId": str(row.boot_id),
+        "version": row.version,
+        "sync": member.verdict.sync.value,
+        "reason": member.verdict.reason,
+        "late": member.verdict.late,
+        "receivedGeneration": row.received_generation,
+        "appliedGeneration": row.applied_generation,
+        "appliedHash": row.applied_hash,
+        "appliedAt": row.applied_at,
+        "configSource": row.config_source or None,
+        "startedAt": row.started_at,
+        "lastSeenAt": row.last_seen_at,
+        "silentSeconds": max(0.0, round((now - row.last_seen_at).total_seconds(), 3)),
+        "items": row.items,
+        "spool": row.spool,
+        "clock": row.clock,
+        "missingBatches": row.highest_seq - row.contiguous_seq,
+    }
+
+
+def circuit(
+    name: Name, states: list[tuple[CircuitState, bool]], rulings: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A circuit: what rules it, and what each instance last said. bool: heard of lately."""
+    return {
+        "kind": "Circuit",
+        "metadata": {"name": str(name)},
+        "spec": {"provider": name.provider, "model": name.model, "region": name.region},
+        "status": {
+            "desired": rulings,
+            "instances": [_state(row, live) for row, live in states],
+        },
+    }
+
+
+def _state(row: CircuitState, live: bool) -> dict[str, Any]:
+    return {
+        "gateway": row.instance.gateway.name,
+        "slot": row.instance.slot,
+        "bootId": str(row.instance.boot_id),
+        # An old word is not the present: it is named as what it was.
+        "state": row.state if live else "Unknown",
+        "lastState": row.state,
+        "since": row.since,
+        "cause": row.cause,
+        "number": row.number,
+        "mode": row.mode,
+        "overrideUid": row.override_uid or None,
+        "wouldBe": row.would_be or None,
+        "nextProbeAt": row.next_probe_at,
+        "rampPercent": row.ramp_percent,
+        "stuck": row.stuck,
+        "keysReady": row.keys_ready,
+        "keysTotal": row.keys_total,
+        "keysNote": row.keys_note or None,
+        "reportedAt": row.reported_at,
+        "lastSeenAt": row.instance.last_seen_at,
+    }
+
+
+def audit(entry: AuditEntry) -> dict[str, Any]:
+    """One audit entry."""
+    return {
+        "id": entry.pk,
+        "at": entry.at,
+        "actor": entry.actor,
+        "actorKind": entry.actor_kind,
+        "action": entry.action,
+        "objectKind": entry.object_kind,
+        "objectName": entry.object_name,
+        "reason": entry.reason or None,
+        "before": entry.before,
+        "after": entry.after,
+        "address": entry.address or None,
+        "requestId": entry.request_id or None,
+        "resourceVersion": entry.resource_version,
+    }
+
+
+def many(kind: str, items: list[dict[str, Any]], revision: int) -> dict[str, Any]:
+    """A list with the revision that it was read at."""
+    return {"kind": f"{kind}List", "metadata": {"resourceVersion": str(revision)}, "items": items}
+
+
+def _metadata(row: Override | BreakerPolicy | RetryBudget) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "uid": str(row.uid),
+        "resourceVersion": str(row.resource_version),
+        "generation": row.generation,
+        "createdAt": row.created_at,
+        "createdBy": row.created_by,
+        "updatedAt": row.updated_at,
+        "updatedBy": row.updated_by,
+    }
+
+
+def _match(row: Override | BreakerPolicy | RetryBudget) -> dict[str, Any]:
+    return {part: getattr(row, part) for part in _MATCH}

@@ -1,0 +1,161 @@
+"""``/overrides``: force, look, extend, release.
+
+Invariant: HTTP shape only; what is allowed and what it means is in ``actions.overrides``.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router
+from ninja.constants import NOT_SET
+
+from controlplane.actions import overrides
+from controlplane.actions.actor import Actor
+from controlplane.api import objects
+from controlplane.api.bodies import ExtendIn, OverrideIn, ReleaseIn, version_of
+from controlplane.api.door import answer
+from controlplane.api.idempotency import once
+from controlplane.domain.precedence import Selection
+from controlplane.errors import NotFound
+from controlplane.models import Override, Revision
+from controlplane.reports import circuits, effect, fleet, progress
+
+router = Router(tags=["overrides"])
+
+
+@router.get("", summary="List overrides")
+def list_overrides(
+    request: HttpRequest,
+    active: bool | None = None,
+    limit: int = Query(100, ge=1, le=1000),
+) -> HttpResponse:
+    """Newest first; ``active=1`` only those in force, ``active=0`` only those that ended."""
+    now = datetime.now(UTC)
+    revision = Revision.objects.get(id=1).value
+    rows = Override.objects.order_by("-id")
+    in_force = rows.filter(ended_at=None, expires_at__gt=now)
+    if active is not None:
+        rows = in_force if active else rows.exclude(pk__in=in_force.values("pk"))
+    among = fleet.instances(now)
+    found = [objects.override(row, progress.of_item(row, now, among), now) for row in rows[:limit]]
+    return answer(objects.many("Override", found, revision))
+
+
+@router.get("/{name}", summary="One override, with each instance's progress")
+def get_override(request: HttpRequest, name: str) -> HttpResponse:
+    """Recorded, delivered and enforced at each instance, in ms since it was recorded."""
+    now = datetime.now(UTC)
+    row = Override.objects.filter(name=name.replace("\x00", "")).first()
+    if row is None:
+        raise NotFound(f"No override is named {name!r}.")
+    return _answer(row, now)
+
+
+@router.post("", summary="Force circuits open, closed, or only observe")
+def create_override(
+    request: HttpRequest,
+    payload: OverrideIn,
+    dry_run: bool = Query(False, alias="dryRun"),
+) -> HttpResponse:
+    """Needs operator, a reason and an expiry. ``dryRun=1`` says what it would touch now."""
+    actor, now = _actor(request), datetime.now(UTC)
+
+    def act() -> tuple[int, Any]:
+        spec = payload.spec
+        row = overrides.force(
+            actor=actor,
+            mode=spec.mode,
+            reason=spec.reason,
+            now=now,
+            **spec.until(),  # type: ignore[arg-type]
+            **spec.parts(),
+            allow_last_healthy=spec.allow_last_healthy,
+            ticket=spec.ticket,
+            replace=spec.replace,
+            dry_run=dry_run,
+        )
+        body = objects.override(row, progress.of_item(row, now), now)
+        if dry_run:
+            body["dryRun"] = _dry_run(row, now)
+        return (200 if dry_run else 201), body
+
+    return once(request, actor, now, act) if not dry_run else answer(act()[1])
+
+
+@router.post("/{name}/extend", summary="Move the end of an active override")
+def extend_override(request: HttpRequest, name: str, payload: ExtendIn) -> HttpResponse:
+    """Counted from now, bound as a new one's; a new generation that is followed on its own."""
+    actor, now = _actor(request), datetime.now(UTC)
+    expected = _expected(request, payload.metadata.version())
+
+    def act() -> tuple[int, Any]:
+        row = overrides.extend(
+            actor=actor,
+            name=name,
+            now=now,
+            reason=payload.spec.reason,
+            expected_version=expected,
+            **payload.spec.until(),  # type: ignore[arg-type]
+        )
+        return 200, objects.override(row, progress.of_item(row, now), now)
+
+    return once(request, actor, now, act)
+
+
+@router.post("/{name}/release", summary="End an override now")
+def release_override(
+    request: HttpRequest, name: str, payload: ReleaseIn | None = None
+) -> HttpResponse:
+    """The circuits go to HalfOpen, not Closed; one that has ended already is given back."""
+    said = payload or ReleaseIn.model_validate({})
+    version = said.resource_version
+    given = version_of(str(version), "resourceVersion") if version is not None else None
+    return _release(request, name, said.reason, given)
+
+
+@router.delete("/{name}", summary="End an override now")
+def delete_override(request: HttpRequest, name: str, reason: str = "") -> HttpResponse:
+    """The same as release; the record stays."""
+    return _release(request, name, reason, None)
+
+
+def _release(request: HttpRequest, name: str, reason: str, given: int | None) -> HttpResponse:
+    now = datetime.now(UTC)
+    row = overrides.release(
+        actor=_actor(request),
+        name=name,
+        now=now,
+        reason=reason,
+        expected_version=_expected(request, given),
+    )
+    return _answer(row, now)
+
+
+def _answer(row: Override, now: datetime) -> HttpResponse:
+    body = objects.override(row, progress.of_item(row, now), now)
+    return answer(body, ETag=f'"{row.resource_version}"')
+
+
+def _dry_run(row: Override, now: datetime) -> dict[str, Any]:
+    selection = Selection(row.gateway, row.selector, row.provider, row.model, row.region)
+    targets = progress.of_item(row, now).steps
+    return objects.effect(effect.read(selection, now)) | {
+        "instances": [f"{step.gateway}/{step.slot}" for step in targets],
+        "lastHealthy": circuits.left_without_healthy(selection, now)
+        if row.mode == "ForceOpen"
+        else [],
+    }
+
+
+def _actor(request: HttpRequest) -> Actor:
+    actor = getattr(request, "auth", NOT_SET)
+    assert isinstance(actor, Actor)
+    return actor
+
+
+def _expected(request: HttpRequest, given: int | None) -> int | None:
+    header = request.headers.get("If-Match")
+    return version_of(header, "If-Match") if header not in (None, "*") else given  # type: ignore[arg-type]

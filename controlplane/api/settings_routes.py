@@ -1,0 +1,164 @@
+"""``/policies`` and ``/budgets``: the two kinds of setting share their HTTP shape.
+
+Invariant: a change names the resourceVersion that it was made from (``metadata``, ``If-Match``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+from pydantic import ValidationError
+
+from controlplane.actions import budgets, policies
+from controlplane.actions.targets import nearest
+from controlplane.api import objects
+from controlplane.api.bodies import SettingHead, SettingIn, version_of
+from controlplane.api.door import answer, snake
+from controlplane.api.overrides import _actor
+from controlplane.errors import InvalidInput, NotFound
+from controlplane.models import BreakerPolicy, RetryBudget, Revision
+from controlplane.reports import fleet, progress
+
+_Row = BreakerPolicy | RetryBudget
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str
+    rows: Callable[[], Any]
+    create: Callable[..., _Row]
+    update: Callable[..., _Row]
+    remove: Callable[..., None]
+
+
+_KINDS = {
+    "policies": _Kind(
+        "BreakerPolicy",
+        lambda: BreakerPolicy.objects,
+        policies.create,
+        policies.update,
+        policies.remove,
+    ),
+    "budgets": _Kind(
+        "RetryBudget", lambda: RetryBudget.objects, budgets.create, budgets.update, budgets.remove
+    ),
+}
+
+
+def router_of(path: str) -> Router:
+    """The routes of one kind of setting."""
+    kind = _KINDS[path]
+    router = Router(tags=[path])
+
+    @router.get("", summary=f"List {path}", operation_id=f"list_{path}")
+    def list_settings(request: HttpRequest) -> HttpResponse:
+        now = datetime.now(UTC)
+        revision = Revision.objects.get(id=1).value
+        among = fleet.instances(now)
+        rows = kind.rows().order_by("name")
+        found = [objects.setting(row, progress.of_item(row, now, among)) for row in rows]
+        return answer(objects.many(kind.name, found, revision))
+
+    @router.get("/{name}", summary=f"One of {path}", operation_id=f"get_{path}")
+    def get_setting(request: HttpRequest, name: str) -> HttpResponse:
+        return _answer(_found(kind, name))
+
+    @router.put("/{name}", summary="Create or replace", operation_id=f"put_{path}")
+    def put_setting(request: HttpRequest, name: str, payload: SettingIn) -> HttpResponse:
+        return _write(request, kind, name, payload, merge=False)
+
+    @router.patch("/{name}", summary="Change some numbers", operation_id=f"patch_{path}")
+    def patch_setting(request: HttpRequest, name: str, payload: SettingIn) -> HttpResponse:
+        return _write(request, kind, name, payload, merge=True)
+
+    @router.delete("/{name}", summary="Remove", operation_id=f"delete_{path}")
+    def delete_setting(request: HttpRequest, name: str, reason: str = "") -> HttpResponse:
+        version = _version(request, None)
+        if version is None:
+            raise _needs_version()
+        kind.remove(
+            actor=_actor(request),
+            name=name,
+            now=datetime.now(UTC),
+            expected_version=version,
+            reason=reason,
+        )
+        return HttpResponse(status=204)
+
+    return router
+
+
+def _write(
+    request: HttpRequest, kind: _Kind, name: str, payload: SettingIn, *, merge: bool
+) -> HttpResponse:
+    actor, now = _actor(request), datetime.now(UTC)
+    head, spec = _split(payload.spec)
+    match = head.match.parts() if head.match is not None else None
+    version = _version(request, payload.metadata.version())
+    exists = kind.rows().filter(name=name.replace("\x00", "")).exists()
+    if not exists and not merge and version is None:
+        level = {"level": head.level or ""} if kind.name == "RetryBudget" else {}
+        row = kind.create(
+            actor=actor, name=name, spec=spec, now=now, match=match, reason=head.reason, **level
+        )
+        return _answer(row, 201)
+    if exists and version is None:
+        raise _needs_version()
+    if exists and head.level is not None and head.level != getattr(_found(kind, name), "level", ""):
+        fault = {"field": "level", "message": "a level cannot be changed; make another budget"}
+        raise InvalidInput("level: it cannot be changed", errors=[fault])
+    row = kind.update(
+        actor=actor,
+        name=name,
+        spec=spec,
+        now=now,
+        expected_version=version or 0,
+        merge=merge,
+        reason=head.reason,
+        match=match,
+    )
+    return _answer(row)
+
+
+def _split(spec: dict[str, Any]) -> tuple[SettingHead, dict[str, Any]]:
+    """What stands beside the numbers, and the numbers under their stored names."""
+    beside = {name: value for name, value in spec.items() if name in SettingHead.model_fields}
+    try:
+        head = SettingHead.model_validate(beside)
+    except ValidationError as error:
+        faults = [
+            {"field": "spec." + ".".join(map(str, e["loc"])), "message": e["msg"]}
+            for e in error.errors()
+        ]
+        raise InvalidInput(faults[0]["message"], errors=faults) from error
+    return head, {snake(name): value for name, value in spec.items() if name not in beside}
+
+
+def _answer(row: _Row, status: int = 200) -> HttpResponse:
+    body = objects.setting(row, progress.of_item(row, datetime.now(UTC)))
+    return answer(body, status, ETag=f'"{row.resource_version}"')
+
+
+def _found(kind: _Kind, name: str) -> _Row:
+    row: _Row | None = kind.rows().filter(name=name.replace("\x00", "")).first()
+    if row is None:
+        known = kind.rows().order_by("name").values_list("name", flat=True)
+        raise NotFound(f"No {kind.name} is named {name!r}{nearest(name, known)}.")
+    return row
+
+
+def _version(request: HttpRequest, given: int | None) -> int | None:
+    header = request.headers.get("If-Match")
+    return version_of(header, "If-Match") if header is not None else given
+
+
+def _needs_version() -> InvalidInput:
+    fault = {"field": "metadata.resourceVersion", "message": "write the one that you read"}
+    return InvalidInput(
+        "metadata.resourceVersion: required, so that nobody's change is lost", errors=[fault]
+    )

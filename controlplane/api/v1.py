@@ -1,0 +1,30 @@
+"""``/api/v1``: the people's API, put together. ``path("api/v1/", api.urls)``.
+
+Invariant: every route has an actor (``door.authenticate``) and every error is a problem document.
+The interactive docs page of the library loads from a CDN, so only the document itself is served.
+"""
+
+from __future__ import annotations
+
+from controlplane.api.document import Api
+from controlplane.api.door import StrictParser, authenticate, install_errors
+from controlplane.api.fleet_routes import audit_routes, circuit_routes, gateways
+from controlplane.api.overrides import router as overrides
+from controlplane.api.settings_routes import router_of
+
+api = Api(
+    title="Switchgear",
+    version="1",
+    urls_namespace="api-v1",
+    description="Control plane for the circuit breakers of LLM gateways.",
+    docs_url=None,
+    auth=authenticate,
+    parser=StrictParser(),
+)
+install_errors(api)
+api.add_router("/gateways", gateways)
+api.add_router("/circuits", circuit_routes)
+api.add_router("/overrides", overrides)
+api.add_router("/policies", router_of("policies"))
+api.add_router("/budgets", router_of("budgets"))
+api.add_router("/audit", audit_routes)
