@@ -107,15 +107,19 @@ def read_batch(body: bytes, *, now: datetime, retention: timedelta) -> ReadBatch
         batch = None
     if batch is None and len(body) <= _MOST_MENDED:
         body = _LONE_SURROGATE.sub(_marked, body)
-    head = batch if batch is not None else _read_head(body)
+    head: Batch | BatchHead
+    found: list[tuple[AnyEvent | None, str]]
+    if batch is not None:
+        head, found = batch, [(event, "") for event in batch.events]
+    else:
+        head = _read_head(body)
+        found = [_read_event(raw) for raw in head.events]
     _check_head(head, now)
     raws = _Raws(body)
     events: dict[int, AnyEvent] = {}
     unread: list[DeadLetter] = []
-    for index, item in enumerate(head.events):
-        event, fault = (item, None) if batch is not None else _read_event(item)
-        if event is not None:
-            fault = _fault(event, now, retention)
+    for index, (event, reason) in enumerate(found):
+        fault = reason if event is None else _fault(event, now, retention)
         if event is None or fault is not None:
             unread.append(DeadLetter(index, _clean(fault or ""), raws.of(index)))
         else:
@@ -164,9 +168,9 @@ def _check_head(head: Batch | BatchHead, now: datetime) -> None:
         )
 
 
-def _read_event(raw: msgspec.Raw) -> tuple[AnyEvent | None, str | None]:
+def _read_event(raw: msgspec.Raw) -> tuple[AnyEvent | None, str]:
     try:
-        return _event.decode(raw), None
+        return _event.decode(raw), ""
     except RecursionError:
         return None, "nested too deeply"
     except msgspec.DecodeError as error:
