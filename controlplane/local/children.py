@@ -8,6 +8,7 @@ one: see `spawn`. Times are seconds.
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import time
@@ -59,12 +60,17 @@ class Supervisor:
     pids: Path
     children: list[Child] = field(default_factory=list)
     signals: int = 0
+    _on_terminal: bool = False
     _tidied_at: float = field(default_factory=time.monotonic)
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Take SIGINT, SIGTERM and SIGHUP as the wish to stop, for the length of the block."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        # Whoever started us under `nohup` wants us to outlive the terminal.
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+            self._on_terminal = os.isatty(1)
         before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             yield
@@ -75,8 +81,15 @@ class Supervisor:
     def _on_signal(self, *_: object) -> None:
         self.signals += 1
 
+    def _look_at_terminal(self) -> None:
+        # A closed connection hangs up on make alone (`ssh -t host make up`), which then waits for
+        # us without a word; the terminal that fails is the only thing to notice.
+        if self._on_terminal and not os.isatty(1):
+            self.signals += 1
+
     def check_stop(self) -> None:
         """Raise StopAsked if a signal has come."""
+        self._look_at_terminal()
         if self.signals:
             raise StopAsked
 
@@ -223,6 +236,7 @@ class Supervisor:
         """Tend the children until a signal comes."""
         while not self.signals:
             self.tend(time.monotonic())
+            self._look_at_terminal()
             time.sleep(0.2)
 
     def stop(self) -> None:

@@ -18,6 +18,7 @@ from .account import Account, can_enter, check_named, service_account
 from .errors import LaunchError, explain
 
 ELSEWHERE = Path("/var/lib/switchgear")
+_OWNER = "owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,9 @@ def find_home(wanted: Path, account: Account | None) -> Home:
         if account is None:
             check_named()
             return Home(install / "bin", wanted.resolve(), version)
-        place = wanted.resolve() if wanted.is_symlink() else wanted
-        if not can_enter(account, wanted.parent) or place != wanted:
-            place = _elsewhere(wanted, place, account)
+        place = wanted
+        if wanted.is_symlink() or not can_enter(account, wanted.parent):
+            place = _elsewhere(wanted, account)
         programs = install / "bin"
         if not can_enter(account, programs):
             root = _own_folder(wanted, account)
@@ -120,18 +121,14 @@ def notice(wanted: Path) -> str | None:
     if account is None:
         return None
     existing = next(path for path in wanted.parents if path.exists())
-    if wanted.is_symlink():
-        place = wanted.readlink()
-    elif can_enter(account, existing):
+    if not wanted.is_symlink() and can_enter(account, existing):
         return None
-    else:
-        place = _own_path(wanted) / wanted.name
+    place = _kept_link(wanted) or _own_path(wanted) / wanted.name
     return f"Postgres data is in {place}: the user {account.name} cannot enter {wanted.parent}"
 
 
 def _own_path(wanted: Path) -> Path:
-    path = str(wanted.parent.resolve() / wanted.name)
-    return ELSEWHERE / hashlib.sha256(path.encode()).hexdigest()[:12]
+    return ELSEWHERE / hashlib.sha256(str(_full_path(wanted)).encode()).hexdigest()[:12]
 
 
 def _own_folder(wanted: Path, account: Account) -> Path:
@@ -144,17 +141,39 @@ def _own_folder(wanted: Path, account: Account) -> Path:
     return folder
 
 
-def _elsewhere(wanted: Path, linked: Path, account: Account) -> Path:
+def _full_path(wanted: Path) -> Path:
+    return wanted.parent.resolve() / wanted.name
+
+
+def _kept_link(wanted: Path) -> Path | None:
+    """Where the link leads, unless the place belongs to another checkout that still uses it.
+
+    A checkout that was moved keeps its data; one that was copied, link and all, must not write
+    into the data of the one it was copied from.
+    """
+    if not wanted.is_symlink():
+        return None
+    place = wanted.readlink()
+    try:
+        owner = Path((place.parent / _OWNER).read_text(encoding="utf-8"))
+    except OSError:
+        return place if place.parent.is_dir() else None
+    in_use = owner != _full_path(wanted) and owner.is_symlink() and owner.readlink() == place
+    return None if in_use else place
+
+
+def _elsewhere(wanted: Path, account: Account) -> Path:
     """The data directory outside the var folder, with the link to it in place."""
-    if wanted.is_symlink() and linked.parent.exists() and can_enter(account, linked.parent):
-        place = linked
-    else:
+    place = _kept_link(wanted)
+    if place is None or not can_enter(account, place.parent):
         place = _own_folder(wanted, account) / wanted.name
-        wanted.unlink(missing_ok=True) if wanted.is_symlink() else None
-        if wanted.exists():
+        if wanted.is_symlink():
+            wanted.unlink()
+        elif wanted.exists():
             raise LaunchError(
                 f"{wanted} holds a Postgres cluster that {account.name} cannot reach. Move it to "
                 f"{place} (keep its owner), then start again."
             )
         wanted.symlink_to(place)
+    (place.parent / _OWNER).write_text(str(_full_path(wanted)), encoding="utf-8")
     return place

@@ -21,13 +21,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A var folder that the server's user can reach; the cluster in it is made once."""
-    path = tmp_path_factory.mktemp("var")
-    # pytest makes its folders 0700; as root the server runs as another user.
-    for step in (path, path.parent, path.parent.parent):
-        step.chmod(0o711)
-    return path
+def folder(open_folder: Path) -> Path:
+    """A var folder; the cluster in it is made once, by the first test that needs it."""
+    return open_folder
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Where Postgres lives when its user cannot reach the var folder, and what is said about it."""
 
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,9 @@ STRANGER = Account("stranger", 54_321, 54_321)
 
 
 @pytest.fixture
-def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path_factory.mktemp("elsewhere")
-    for step in (path, path.parent, path.parent.parent):
-        step.chmod(0o711)
+def elsewhere(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = Path(tempfile.mkdtemp(dir=open_folder))
+    path.chmod(0o711)
     monkeypatch.setattr(postgres_home, "ELSEWHERE", path)
     monkeypatch.setattr(postgres_home, "service_account", lambda: STRANGER)
     return path
@@ -59,6 +60,18 @@ def test_two_checkouts_do_not_share_a_place(elsewhere: Path, closed: Path) -> No
     other.mkdir()
     first = find_home(closed / "postgres", STRANGER).data
     assert find_home(other / "postgres", STRANGER).data != first
+
+
+def test_moved_checkout_keeps_its_data_and_a_copied_one_does_not_share_it(
+    elsewhere: Path, closed: Path
+) -> None:
+    place = find_home(closed / "postgres", STRANGER).data
+    copy = closed.parent / "copy"
+    shutil.copytree(closed, copy, symlinks=True)
+    assert find_home(copy / "postgres", STRANGER).data != place
+    assert find_home(closed / "postgres", STRANGER).data == place
+    moved = closed.rename(closed.parent / "moved")
+    assert find_home(moved / "postgres", STRANGER).data == place
 
 
 def test_link_to_nowhere_is_made_anew(elsewhere: Path, closed: Path) -> None:

@@ -181,6 +181,27 @@ def test_signal_ends_the_run(supervisor: Supervisor, child: Callable[..., Child]
     assert supervisor.signals == 1
 
 
+def test_lost_terminal_ends_the_run(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path\n"
+        "from controlplane.local.children import Supervisor\n"
+        f"supervisor = Supervisor(lambda _: None, Path({str(tmp_path)!r}))\n"
+        "with supervisor.listening():\n"
+        "    print('up', flush=True)\n"
+        "    supervisor.run()\n"
+    )
+    ours, theirs = os.openpty()
+    # No session of its own and no controlling terminal: so no SIGHUP comes, as under `ssh -t`.
+    with subprocess.Popen([sys.executable, "-c", code], cwd=CHECKOUT, stdout=theirs) as program:
+        os.close(theirs)
+        said = b""
+        while not said.endswith(b"\n"):
+            said += os.read(ours, 10)
+        assert program.poll() is None
+        os.close(ours)
+        assert program.wait(5) == 0
+
+
 def test_failed_step_shows_the_end_of_its_log(supervisor: Supervisor, tmp_path: Path) -> None:
     log = tmp_path / "step.log"
 
