@@ -129,6 +129,7 @@ def _pill(facts: CircuitFacts) -> Fields:
     state, total = facts.worst_state, facts.total
     override = facts.override
     named = facts.states[state]
+    heard: datetime | None = None
     count = f"{named}/{total}" if state != "Closed" and total else ""
     if state == "Ramping":
         ramps = [b.state.ramp_percent for b in facts.breakers if b.observed == "Ramping"]
@@ -136,24 +137,17 @@ def _pill(facts: CircuitFacts) -> Fields:
     if state == "unknown":
         last = Counter(b.observed for b in facts.silent).most_common(1)
         heard = max((b.member.row.last_seen_at for b in facts.silent), default=None)
-        count = f"(was {last[0][0]})" if last else ""
-        return {
-            "desired": override.mode if override else "Auto",
-            "desired_tone": "hand" if override else None,
-            "desired_glyph": f"#g-{MODE_GLYPHS[override.mode]}" if override else None,
-            "seam": "differs" if override else None,
-            "count": count,
-            "was": state,
-            "heard_at": iso(heard),
-        }
+        count = f"(was {last[0][0]} at" if last else ""
     ruled = sum(b.override is not None for b in facts.breakers)
     partly = f" {ruled}/{total}" if override and ruled < total else ""
     return {
         "desired": f"{override.mode}{partly}" if override else "Auto",
         "desired_tone": "hand" if override else None,
         "desired_glyph": f"#g-{MODE_GLYPHS[override.mode]}" if override else None,
-        "seam": "differs" if _differs(facts) else None,
+        "seam": "differs" if _differs(facts) or (override and not total) else None,
         "count": count or _adjective(facts),
+        "heard_at": iso(heard),
+        "heard_end": ")" if heard else "",
         "was": f"{state} {count}".strip(),
         "desired_line": None if override else "desired Auto",
         "desired_until_at": iso(override.expires_at) if override else None,

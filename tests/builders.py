@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db import connection
 
 from controlplane.domain.circuit import Circuit as Name
@@ -48,6 +49,14 @@ def ago(seconds: float) -> datetime:
 def person(name: str = "oncall", role: Role = Role.OPERATOR, **fields: Any) -> Person:
     """Somebody with a password (``PASSWORD``)."""
     return Person.objects.create_user(username=name, password=PASSWORD, role=role, **fields)
+
+
+def product_person(name: str = "oncall", role: Role = Role.OPERATOR) -> Person:
+    """The same for a web process of the product, which does not know the tests' quick hash."""
+    made = person(name, role)
+    made.password = PBKDF2PasswordHasher().encode(PASSWORD, "tests", iterations=1000)
+    made.save(update_fields=["password"])
+    return made
 
 
 def gateway(name: str = "chat", generation: int = 1, **fields: Any) -> Gateway:

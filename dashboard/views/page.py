@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -19,6 +20,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
 from controlplane.actions.actor import Actor, actor_of_person
+from controlplane.actions.signin import client_address
 from controlplane.errors import Problem
 from controlplane.models import Person, Role
 
@@ -60,7 +62,16 @@ def person_of(request: HttpRequest) -> Person:
 
 def actor_of(request: HttpRequest) -> Actor:
     """Who acts, as the audit names them."""
-    return actor_of_person(person_of(request), address=request.META.get("REMOTE_ADDR", "") or "")
+    return actor_of_person(person_of(request), address=address_of(request))
+
+
+def address_of(request: HttpRequest) -> str:
+    """Where a request came from, past the proxies that are ours."""
+    return client_address(
+        request.META.get("REMOTE_ADDR", "") or "",
+        request.headers.get("X-Forwarded-For", ""),
+        settings.TRUSTED_PROXIES,
+    )
 
 
 def zone_of(person: Person) -> ZoneInfo:

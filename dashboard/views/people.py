@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.actions.signin import DEVICE_COOKIE, DEVICE_DAYS, sign_in
 from controlplane.errors import Problem
+from dashboard.views.page import address_of
 
 
 def _next(request: HttpRequest) -> str:
@@ -42,7 +43,7 @@ def log_in(request: HttpRequest) -> HttpResponse:
         signed = sign_in(
             name=name,
             password=request.POST.get("password", ""),
-            address=request.META.get("REMOTE_ADDR", "") or "",
+            address=address_of(request),
             device=request.COOKIES.get(DEVICE_COOKIE),
             now=timezone.now(),
         )

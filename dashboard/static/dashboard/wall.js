@@ -27,13 +27,21 @@ function apply(frame) {
   if (frame.titles) patchAll("titles", frame.titles, now);
   if (frame.density) wall.dataset.density = frame.density;
   for (const [id, fields] of Object.entries(frame.gateways ?? {})) place(gateways, "gateway", id, fields, now);
-  for (const [id, fields] of Object.entries(frame.cards ?? {})) update(id, fields, now);
+  for (const [id, fields] of Object.entries(frame.cards ?? {})) {
+    update(id, frame.type === "snapshot" ? whole(id, fields) : fields, now);
+  }
   for (const id of frame.cards_gone ?? []) remove(cards, id);
   for (const id of frame.gateways_gone ?? []) remove(gateways, id);
   if (frame.order) order = frame.order;
   if (order && !frozen()) arrange();
   else if (order) offer();
   filter();
+}
+
+// A snapshot is everything: what a card has no more is taken back.
+function whole(id, fields) {
+  const none = Object.keys(cards.has(id) ? known(cards.get(id)) : {}).map((name) => [name, null]);
+  return { ...Object.fromEntries(none), ...fields };
 }
 
 function patchAll(name, fields, now) {
