@@ -19,7 +19,7 @@ _MOST = 200
 
 
 class Refused(Exception):
-    """A header cannot be accepted. ``status`` is 400, or 401 for a missing or unknown key."""
+    """A request cannot be accepted: 400 for a header, 401 for a key, 408 for a slow body."""
 
     def __init__(self, status: int, field: str, message: str) -> None:
         super().__init__(message)

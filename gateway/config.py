@@ -39,11 +39,16 @@ class ControlPlane:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one worker. ``in_flight`` leaves ``reserved`` places for probes and health."""
+    """Bounds of one worker. ``reserved`` of ``in_flight`` are for high-priority requests alone.
+
+    ``body_seconds``: how long a caller may take to send its body. A body above
+    ``repeatable_bytes`` is not sent a second time once a byte of it may have arrived.
+    """
 
     in_flight: int = 256
     reserved: int = 16
     body_bytes: int = 32 * 2**20
+    body_seconds: float = 30.0
     repeatable_bytes: int = 8 * 2**20
 
 

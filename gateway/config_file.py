@@ -100,6 +100,7 @@ def _limits(table: Table) -> Limits:
         in_flight=table.whole("in_flight", 256, least=1, most=100_000),
         reserved=table.whole("reserved", 16, least=0, most=100_000),
         body_bytes=table.whole("body_bytes", 32 * 2**20, least=1024, most=2**30),
+        body_seconds=table.seconds("body_seconds", 30.0),
         repeatable_bytes=table.whole("repeatable_bytes", 8 * 2**20, least=0, most=2**30),
     )
     return table.done(limits)

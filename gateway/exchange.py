@@ -19,15 +19,7 @@ from controlplane.domain.breaker import Permit, would_have_refused
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.gate import Gate, Refusal
 from controlplane.domain.request import RequestLoop
-from controlplane.domain.request_plan import (
-    Ask,
-    Ending,
-    RequestSpec,
-    Send,
-    Stop,
-    Target,
-    Wait,
-)
+from controlplane.domain.request_plan import Ask, Ending, RequestSpec, Send, Stop, Target, Wait
 from controlplane.domain.verdict import Scope, Verdict
 from gateway import answers, config
 from gateway.asked import Asked
@@ -104,7 +96,7 @@ class Exchange:
         self._seen: Seen | None = None
 
     async def run(self) -> web.StreamResponse:
-        """Serve the request to its end. Raises only ``CancelledError``, when everything is told."""
+        """Serve the request to its end. What it raises comes after everything is told."""
         loop, clock = self._loop, self._path.clock
         try:
             while True:
@@ -122,6 +114,10 @@ class Exchange:
                     return await self._answer(action)
         except asyncio.CancelledError:
             self._close(loop.cancelled(clock.monotonic()))
+            raise
+        except Exception:
+            # A fault of our own must not keep a probe's permit or lose the request's outcome.
+            self._close(Stop(Ending.FAILED, "gateway_fault"))
             raise
 
     # --- the gates ----------------------------------------------------------------------------

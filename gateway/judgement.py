@@ -83,15 +83,11 @@ def _used(
             return None, "not_billed"
         return tokens, "billed" if verdict.ok else "unknown"
     if seen.status is not None and seen.fault is None:
-        found = usage.find_usage(body) if body is not None else None
-        if found is None and not verdict.ok:
+        output = usage.estimate_tokens(len(seen.body or b""))
+        tokens = usage.tokens(provider, body, prompt_estimate=prompt, output_estimate=output)
+        if tokens.estimated and not verdict.ok:
             return None, "not_billed"
-        size = len(seen.body or b"")
-        output = usage.estimate_tokens(size) if found is None else None
-        return (
-            usage.tokens(provider, found, prompt_estimate=prompt, output_estimate=output),
-            "billed",
-        )
+        return tokens, "billed"
     if not seen.progress.left_us:
         return None, "not_billed"
     return usage.tokens(provider, None, prompt_estimate=prompt, output_estimate=0), "unknown"

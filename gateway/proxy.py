@@ -6,6 +6,7 @@ that names the field. Bodies, prompts and keys are never logged.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
@@ -52,7 +53,7 @@ class Proxy:
             return await self._dispatch(request)
         except Refused as error:
             kind = "authentication_error" if error.status == 401 else "invalid_request_error"
-            code = "invalid_api_key" if error.status == 401 else "invalid_header"
+            code = {401: "invalid_api_key", 408: "body_timeout"}.get(error.status, "invalid_header")
             return answers.error(error.status, str(error), kind=kind, code=code, param=error.field)
         except Unreadable as error:
             return answers.bad_request(str(error), error.field)
@@ -81,7 +82,7 @@ class Proxy:
 
     async def _chat(self, request: web.BaseRequest) -> web.StreamResponse:
         who = self._callers.identify(request.headers)
-        asked_for = asked.read(await request.read())
+        asked_for = asked.read(await self._body(request))
         route = self._path.live.route(asked_for.model)
         if route is None:
             text = f"this gateway has no route named {asked_for.model[:200]!r}"
@@ -93,6 +94,20 @@ class Proxy:
             return await self._once(request, asked_for, route, who)
         finally:
             self._admission.leave()
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """The whole body, within the caller's time for it."""
+        if request.content.is_eof():
+            return await request.read()
+        if request.headers.get("expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        seconds = self._path.config.limits.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await request.read()
+        except TimeoutError:
+            raise Refused(408, "body", f"the body took more than {seconds:g} s to come") from None
 
     async def _once(
         self, request: web.BaseRequest, asked_for: Asked, route: Route, who: Identity
@@ -136,7 +151,7 @@ class Proxy:
         task = request.path[len(_TASKS) : -len(_OUTCOME)]
         if not task or not label(task):
             raise Refused(400, "task", "the task's id: 1 to 200 printable characters")
-        body = await request.read()
+        body = await self._body(request)
         try:
             if len(body) > _MAX_OUTCOME:
                 raise Unreadable(None, f"the body is larger than {_MAX_OUTCOME} bytes")

@@ -162,3 +162,30 @@ async def test_drain_finishes_what_is_in_flight(tmp_path: Path) -> None:
             last = asyncio.create_task(http.post(url, json={"model": "alone", "messages": SAY}))
             await until(lambda: gateway.openai.in_flight)
         assert (await last).status == 200
+
+
+async def test_body_that_never_ends_is_turned_away(tmp_path: Path) -> None:
+    async with running(tmp_path, limits="body_seconds = 0.2") as gateway:
+        reader, writer = await connect(gateway.url)
+        writer.write(HEAD % 500 + b'{"model": ')
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+
+async def test_client_that_asks_before_it_sends_is_told_to_go_on(tmp_path: Path) -> None:
+    async with running(tmp_path) as gateway:
+        body = b'{"model": "alone", "messages": [{"role": "user", "content": "oak"}]}'
+        reader, writer = await connect(gateway.url)
+        writer.write((HEAD % len(body)).replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n"))
+        assert await reader.readline() == b"HTTP/1.1 100 Continue\r\n"
+        writer.write(body)
+        assert await reader.readline() == b"\r\n"
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.close()
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-length: %d\r\n\r\n"
+
+
+async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))

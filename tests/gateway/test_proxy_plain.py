@@ -173,3 +173,18 @@ async def test_health_and_readiness(gateway: Running) -> None:
             assert answer.status == 200
     async with gateway.http.get("/readyz") as answer:
         assert (await answer.json())["config_source"] == "Bootstrap"
+
+
+async def test_fault_of_our_own_is_told_and_gives_the_permit_back(
+    gateway: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(attempt: object) -> None:
+        raise RuntimeError("no spool")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.agent.spool, "begin", broken)
+        answer = await gateway.chat()
+    assert answer.status == 500
+    assert (await answer.json())["error"]["code"] == "gateway_fault"
+    assert gateway.outcomes()[0].reason == "gateway_fault"
+    assert (await gateway.chat()).status == 200
