@@ -54,10 +54,8 @@ def adopt(root: Path, gateway: str, bounds: Bounds | None = None) -> Iterator[Ad
 
     Reads and writes files: call it outside the event loop's thread.
     """
-    for owner in sorted(root.glob("*/*/owner")):
+    for owner in _owners(root):
         directory = owner.parent
-        if directory.name.startswith("."):
-            continue
         lock_fd = _lock(owner)
         if lock_fd is None:
             continue
@@ -78,7 +76,7 @@ def forget_oldest(root: Path, gateway: str, keep_bytes: int) -> int:
     writes files: call it outside the event loop's thread.
     """
     dead = []
-    for owner in root.glob("*/*/owner"):
+    for owner in _owners(root):
         lock_fd = _lock(owner)
         if lock_fd is None:
             continue
@@ -100,6 +98,11 @@ def forget_oldest(root: Path, gateway: str, keep_bytes: int) -> int:
             forgotten += 1
         os.close(lock_fd)
     return forgotten
+
+
+def _owners(root: Path) -> list[Path]:
+    """Every spool's lock file, but of none that is still being made: it has no lock yet."""
+    return sorted(path for path in root.glob("*/*/owner") if path.parent.name[0] != ".")
 
 
 def _lock(owner: Path) -> int | None:

@@ -83,7 +83,11 @@ class Contact:
         headers = {"Accept": "text/event-stream"}
         with _no_answer():
             response = await self._open.get(
-                self._config, params=query, headers=headers, timeout=timeout
+                self._config,
+                params=query,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
             )
         try:
             yield Stream(response)

@@ -26,7 +26,7 @@ from controlplane.domain.budgets import TenantBudgets
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.gate import Gate, Refusal
 from controlplane.domain.request_plan import AttemptAllowance
-from controlplane.domain.verdict import Scope, Verdict
+from controlplane.domain.verdict import Verdict
 from controlplane.wire.events import AnyEvent
 from controlplane.wire.status import BudgetStatus, CircuitStatus, ConfigSource, ItemStatus
 from gateway.accept import Accepted, accept
@@ -149,8 +149,9 @@ class Live:
 
     def rest_key(self, provider: str, key: str, verdict: Verdict, now: float) -> bool:
         """Rest the key when the verdict is about it; True when another one is ready now."""
+        before = self._keys.status(provider, now)
         other = self._keys.rest(provider, key, verdict, now)
-        if verdict.scope is Scope.KEY:
+        if self._keys.status(provider, now) != before:
             self.on_change()
         return other
 
@@ -179,7 +180,7 @@ class Live:
         ``wall`` is the control plane's time of day as far as it is known. What an item of the same
         uid said before stays in force while its new form is rejected.
         """
-        self._accepted = accept(received, self._accepted, self._routing, wall)
+        self._accepted = accept(received, self._accepted, self._routing, self._clock.wall())
         exact = source in ("Stream", "Poll")
         self._accepted.refused += self._overrides.arm(received, now, wall, exact)
         self._instances = max(1, received.instances)

@@ -306,6 +306,15 @@ def test_dead_spools_nobody_takes_are_bounded_too(tmp_path: Path) -> None:
     living.close()
 
 
+def test_a_spool_that_is_being_made_is_nobodys_to_take(tmp_path: Path) -> None:
+    made = tmp_path / "0" / f".{uuid4()}"
+    made.mkdir(parents=True)
+    (made / "owner").touch()
+    assert not list(adopt(tmp_path, "demo"))
+    assert forget_oldest(tmp_path, "demo", 0) == 0
+    assert made.exists()
+
+
 @pytest.mark.parametrize("junk", ["", "{", '{"instance": 1}'])
 def test_a_directory_that_cannot_be_read_stays_where_it_is(tmp_path: Path, junk: str) -> None:
     directory = tmp_path / "0" / "boot"
