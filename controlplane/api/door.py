@@ -24,7 +24,7 @@ from controlplane.actions import tokens
 from controlplane.actions.actor import Actor, actor_of_person, actor_of_token
 from controlplane.actions.signin import client_address
 from controlplane.errors import Forbidden, InvalidInput, Problem, TooLarge, Unauthenticated
-from controlplane.models import Person
+from controlplane.models import Person, Role
 
 _IN_URL = {"token", "access_token", "api_key", "authorization"}
 _METADATA = {"name": "name", "labels": "labels", "expected_version": "resourceVersion"}
@@ -64,6 +64,13 @@ def authenticate(request: HttpRequest) -> Actor:
     if request.method not in {"GET", "HEAD"} and check_csrf(request) is not None:
         raise Forbidden("Send the page's CSRF token as X-CSRFToken.", code="csrf")
     return actor_of_person(request.user, **who)
+
+
+def admin(request: HttpRequest) -> Actor:
+    """The actor, who must be an admin."""
+    actor = authenticate(request)
+    actor.must_be(Role.ADMIN, "do this")
+    return actor
 
 
 class StrictParser(Parser):

@@ -61,7 +61,7 @@ def create_override(
     dry_run: bool = Query(False, alias="dryRun"),
 ) -> HttpResponse:
     """Needs operator, a reason and an expiry. ``dryRun=1`` says what it would touch now."""
-    actor, now = _actor(request), datetime.now(UTC)
+    actor, now = actor_of(request), datetime.now(UTC)
 
     def act() -> tuple[int, Any]:
         spec = payload.spec
@@ -88,7 +88,7 @@ def create_override(
 @router.post("/{name}/extend", summary="Move the end of an active override")
 def extend_override(request: HttpRequest, name: str, payload: ExtendIn) -> HttpResponse:
     """Counted from now, bound as a new one's; a new generation that is followed on its own."""
-    actor, now = _actor(request), datetime.now(UTC)
+    actor, now = actor_of(request), datetime.now(UTC)
     expected = _expected(request, payload.metadata.version())
 
     def act() -> tuple[int, Any]:
@@ -125,7 +125,7 @@ def delete_override(request: HttpRequest, name: str, reason: str = "") -> HttpRe
 def _release(request: HttpRequest, name: str, reason: str, given: int | None) -> HttpResponse:
     now = datetime.now(UTC)
     row = overrides.release(
-        actor=_actor(request),
+        actor=actor_of(request),
         name=name,
         now=now,
         reason=reason,
@@ -150,7 +150,8 @@ def _dry_run(row: Override, now: datetime) -> dict[str, Any]:
     }
 
 
-def _actor(request: HttpRequest) -> Actor:
+def actor_of(request: HttpRequest) -> Actor:
+    """The actor that the door found."""
     actor = getattr(request, "auth", NOT_SET)
     assert isinstance(actor, Actor)
     return actor

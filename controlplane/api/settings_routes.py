@@ -19,7 +19,7 @@ from controlplane.actions.targets import nearest
 from controlplane.api import objects
 from controlplane.api.bodies import SettingHead, SettingIn, version_of
 from controlplane.api.door import answer, snake
-from controlplane.api.overrides import _actor
+from controlplane.api.overrides import actor_of
 from controlplane.errors import InvalidInput, NotFound
 from controlplane.models import BreakerPolicy, RetryBudget, Revision
 from controlplane.reports import fleet, progress
@@ -82,7 +82,7 @@ def router_of(path: str) -> Router:
         if version is None:
             raise _needs_version()
         kind.remove(
-            actor=_actor(request),
+            actor=actor_of(request),
             name=name,
             now=datetime.now(UTC),
             expected_version=version,
@@ -96,7 +96,7 @@ def router_of(path: str) -> Router:
 def _write(
     request: HttpRequest, kind: _Kind, name: str, payload: SettingIn, *, merge: bool
 ) -> HttpResponse:
-    actor, now = _actor(request), datetime.now(UTC)
+    actor, now = actor_of(request), datetime.now(UTC)
     head, spec = _split(payload.spec)
     match = head.match.parts() if head.match is not None else None
     version = _version(request, payload.metadata.version())

@@ -6,10 +6,12 @@ The interactive docs page of the library loads from a CDN, so only the document 
 
 from __future__ import annotations
 
+from controlplane.api.admin_routes import people_routes, token_routes
 from controlplane.api.document import Api
 from controlplane.api.door import StrictParser, authenticate, install_errors
 from controlplane.api.fleet_routes import audit_routes, circuit_routes, gateways
 from controlplane.api.overrides import router as overrides
+from controlplane.api.reports import router as reports
 from controlplane.api.settings_routes import router_of
 
 api = Api(
@@ -23,8 +25,11 @@ api = Api(
 )
 install_errors(api)
 api.add_router("/gateways", gateways)
+api.add_router("/tokens", token_routes)
+api.add_router("/people", people_routes)
 api.add_router("/circuits", circuit_routes)
 api.add_router("/overrides", overrides)
 api.add_router("/policies", router_of("policies"))
 api.add_router("/budgets", router_of("budgets"))
 api.add_router("/audit", audit_routes)
+api.add_router("/reports", reports)

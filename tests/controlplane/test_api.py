@@ -42,7 +42,7 @@ class Caller:
         return self.client.generic(
             method,
             f"/api/v1{path}",
-            data=body if isinstance(body, bytes) else json.dumps(body) if body else b"",
+            data=body if isinstance(body, bytes) else json.dumps(body) if body is not None else b"",
             content_type="application/json",
             headers={"Authorization": f"Bearer {self.token}"} | headers,
         )

@@ -1,0 +1,153 @@
+"""What admins write: gateways and their tokens, service tokens, people.
+
+Invariant: a secret is in one answer only, the one that made it. The role is checked before the body
+is looked at, so that no shape of a body says more than "not yours".
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+from pydantic import AwareDatetime, Field
+
+from controlplane.actions import gateways, people, tokens
+from controlplane.api.bodies import Strict
+from controlplane.api.door import admin, answer
+from controlplane.api.fleet_routes import gateways as gateways_router
+from controlplane.api.overrides import actor_of
+from controlplane.models import Person
+
+token_routes = Router(tags=["tokens"], auth=admin)
+people_routes = Router(tags=["people"], auth=admin)
+
+
+class GatewayIn(Strict):
+    """A new gateway."""
+
+    name: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class ExpiryIn(Strict):
+    """When a token ends; null: never."""
+
+    expires_at: AwareDatetime | None = None
+
+
+class TokenIn(ExpiryIn):
+    """A new service token."""
+
+    name: str = ""
+    role: str = ""
+
+
+class PersonIn(Strict):
+    """A new account."""
+
+    name: str = ""
+    password: str = ""
+    role: str = ""
+
+
+class PersonChange(Strict):
+    """What is not named stays."""
+
+    role: str | None = None
+    active: bool | None = None
+    password: str | None = None
+
+
+@gateways_router.post("", summary="Create a gateway; its token is shown once", auth=admin)
+def create_gateway(request: HttpRequest, payload: GatewayIn) -> HttpResponse:
+    """Needs admin."""
+    made = gateways.create(
+        actor=actor_of(request), name=payload.name, labels=payload.labels, now=datetime.now(UTC)
+    )
+    return answer({"kind": "Gateway", "metadata": _named(made.gateway.name), **_secret(made)}, 201)
+
+
+@gateways_router.post(
+    "/{name}/tokens", summary="A further token; the others stay valid", auth=admin
+)
+def issue_gateway_token(request: HttpRequest, name: str, payload: ExpiryIn) -> HttpResponse:
+    """Needs admin. The older tokens stay valid until revoked."""
+    made = gateways.issue_token(
+        actor=actor_of(request), name=name, expires_at=payload.expires_at, now=datetime.now(UTC)
+    )
+    return answer({"kind": "GatewayToken", "metadata": _named(name), **_secret(made)}, 201)
+
+
+@gateways_router.delete("/{name}/tokens/{token_id}", summary="Revoke a token", auth=admin)
+def revoke_gateway_token(request: HttpRequest, name: str, token_id: int) -> HttpResponse:
+    """Needs admin. Valid for at most 5 s more."""
+    gateways.revoke_token(
+        actor=actor_of(request), name=name, token_id=token_id, now=datetime.now(UTC)
+    )
+    return HttpResponse(status=204)
+
+
+@token_routes.post("", summary="Issue a service token; it is shown once")
+def issue_token(request: HttpRequest, payload: TokenIn) -> HttpResponse:
+    """Needs admin."""
+    made = tokens.issue(
+        actor=actor_of(request),
+        name=payload.name,
+        role=payload.role,
+        expires_at=payload.expires_at,
+        now=datetime.now(UTC),
+    )
+    body = {"kind": "ServiceToken", "metadata": _named(made.row.name), **_secret(made)}
+    return answer(body, 201)
+
+
+@token_routes.delete("/{name}", summary="Revoke a service token")
+def revoke_token(request: HttpRequest, name: str) -> HttpResponse:
+    """Needs admin. Invalid at once."""
+    tokens.revoke(actor=actor_of(request), name=name, now=datetime.now(UTC))
+    return HttpResponse(status=204)
+
+
+@people_routes.post("", summary="Create an account")
+def create_person(request: HttpRequest, payload: PersonIn) -> HttpResponse:
+    """Needs admin."""
+    made = people.create(
+        actor=actor_of(request),
+        name=payload.name,
+        password=payload.password,
+        role=payload.role,
+        now=datetime.now(UTC),
+    )
+    return answer(_person(made), 201)
+
+
+@people_routes.patch("/{name}", summary="Change a role, switch off, set a password")
+def change_person(request: HttpRequest, name: str, payload: PersonChange) -> HttpResponse:
+    """Needs admin, whatever is named in the body."""
+    changed = people.update(
+        actor=actor_of(request),
+        name=name,
+        role=payload.role,
+        active=payload.active,
+        password=payload.password,
+        now=datetime.now(UTC),
+    )
+    return answer(_person(changed))
+
+
+def _named(name: str) -> dict[str, str]:
+    return {"name": name}
+
+
+def _secret(made: gateways.Issued | tokens.IssuedToken) -> dict[str, Any]:
+    return {"status": {"token": made.token}}
+
+
+def _person(row: Person) -> dict[str, Any]:
+    return {
+        "kind": "Person",
+        "metadata": _named(row.get_username()),
+        "spec": {"role": str(row.role), "active": row.is_active},
+    }

@@ -1,0 +1,101 @@
+"""What only admins may do, over HTTP: every sibling is checked, whatever the body."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controlplane.actions import people, tokens
+from controlplane.actions.actor import SYSTEM
+from controlplane.errors import Conflict
+from controlplane.models import AuditEntry, Gateway, GatewayToken, Person, Role, ServiceToken
+from tests import builders
+from tests.controlplane.test_api import Caller
+
+pytestmark = pytest.mark.django_db
+
+WRITES: list[tuple[str, str, Any]] = [
+    ("POST", "/gateways", {"name": "eu-1"}),
+    ("POST", "/gateways/demo/tokens", {}),
+    ("DELETE", "/gateways/demo/tokens/1", None),
+    ("POST", "/tokens", {"name": "ci", "role": "admin"}),
+    ("DELETE", "/tokens/admin-tests", None),
+    ("POST", "/people", {"name": "eve", "password": "a-long-password-1", "role": "admin"}),
+    ("PATCH", "/people/oncall", {"role": "admin"}),
+    ("PATCH", "/people/oncall", {"permissions": {}}),
+    ("PATCH", "/people/oncall", {"role": None}),
+]
+
+
+def caller(role: Role) -> Caller:
+    issued = tokens.issue(actor=SYSTEM, name=f"{role}-tests", role=role.value, now=builders.now())
+    return Caller(issued.token)
+
+
+@pytest.fixture
+def admin() -> Caller:
+    builders.gateway("demo")
+    builders.person("oncall")
+    return caller(Role.ADMIN)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WRITES)
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_nobody_else_may(admin: Caller, role: Role, method: str, path: str, body: Any) -> None:
+    other = caller(role)
+    before = AuditEntry.objects.count()
+    assert other(method, path, body).status_code == 403
+    assert AuditEntry.objects.count() == before
+    assert Person.objects.get(username="oncall").role == Role.OPERATOR
+
+
+def test_a_gateway_is_made_and_its_token_works_until_revoked(admin: Caller) -> None:
+    made = admin("POST", "/gateways", {"name": "eu-1", "labels": {"tier": "eu"}})
+    assert made.status_code == 201
+    assert made.json()["status"]["token"].startswith("sgg_")
+    second = admin("POST", "/gateways/eu-1/tokens", {}).json()["status"]["token"]
+    rows = GatewayToken.objects.filter(gateway__name="eu-1", revoked_at=None).order_by("id")
+    assert rows.count() == 2
+    first = rows[0]
+    assert admin("DELETE", f"/gateways/eu-1/tokens/{first.pk}").status_code == 204
+    assert list(rows.values_list("id", flat=True)) != [first.pk]
+    assert second not in json.dumps(list(AuditEntry.objects.values("after")), default=str)
+    assert admin("POST", "/gateways", {"name": "eu-1"}).status_code == 409
+    assert admin("POST", "/gateways", {"name": "eu 1"}).status_code == 422
+    assert admin("POST", "/gateways", {"name": "x", "labels": {"a b": "c"}}).status_code == 422
+    assert Gateway.objects.filter(name="x").exists() is False
+
+
+def test_a_service_token_has_a_role_and_an_end(admin: Caller) -> None:
+    ends = (builders.now() + timedelta(days=30)).isoformat()
+    body = {"name": "ci", "role": "viewer", "expiresAt": ends}
+    token = admin("POST", "/tokens", body).json()["status"]["token"]
+    assert Caller(token)("GET", "/overrides").status_code == 200
+    assert admin("DELETE", "/tokens/ci").status_code == 204
+    assert Caller(token)("GET", "/overrides").status_code == 401
+    assert ServiceToken.objects.get(name="ci").revoked_at is not None
+    assert admin("POST", "/tokens", {"name": "ci2", "role": "root"}).status_code == 422
+
+
+def test_people_are_made_changed_and_switched_off(admin: Caller) -> None:
+    body = {"name": "eve", "password": "a-long-password-1", "role": "viewer"}
+    assert admin("POST", "/people", body).status_code == 201
+    assert admin("POST", "/people", body | {"name": "EVE"}).status_code == 409
+    weak = admin("POST", "/people", body | {"name": "eve2", "password": "12345678"})
+    assert weak.json()["errors"][0]["field"] == "password"
+    assert admin("PATCH", "/people/eve", {"role": "operator"}).json()["spec"]["role"] == "operator"
+    assert admin("PATCH", "/people/eve", {"active": False}).json()["spec"]["active"] is False
+    assert admin("PATCH", "/people/nobody", {"active": False}).status_code == 404
+    assert "a-long-password-1" not in json.dumps(
+        list(AuditEntry.objects.values("before", "after")), default=str
+    )
+
+
+def test_the_last_admin_stays() -> None:
+    builders.person("root", Role.ADMIN)
+    with pytest.raises(Conflict, match="no active admin"):
+        people.update(actor=SYSTEM, name="root", role="viewer", now=builders.now())
+    with pytest.raises(Conflict, match="no active admin"):
+        people.update(actor=SYSTEM, name="root", active=False, now=builders.now())
+    assert Person.objects.get(username="root").is_active
