@@ -8,7 +8,7 @@ ratios are dimensionless (design 4.6, 4.7).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 
 from controlplane.domain.pricing import EXACT
@@ -28,6 +28,13 @@ class Known:
     def gbp(self) -> Decimal | None:
         """The sum, or None when there was something and none of it is known."""
         return None if self.missing and not self.any_known else self.sum_gbp
+
+    def __add__(self, other: Known) -> Known:
+        return Known(
+            EXACT.add(self.sum_gbp, other.sum_gbp),
+            self.missing + other.missing,
+            self.any_known or other.any_known,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,13 @@ class Figures:
     refused: Mapping[str, int] = field(default_factory=dict)
     would_refuse: int = 0
     openings: int = 0
+
+    def __add__(self, other: Figures) -> Figures:
+        # Whole numbers and amounts alike; the usual decimal context would round a long sum.
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        gates = {*self.refused, *other.refused}
+        refused = {g: self.refused.get(g, 0) + other.refused.get(g, 0) for g in sorted(gates)}
+        return Figures(**sums, refused=refused)
 
     @property
     def retry_ratio(self) -> float | None:
@@ -92,6 +106,9 @@ class Figures:
     def refusals(self) -> int:
         """Calls that were not made, by any gate."""
         return sum(self.refused.values())
+
+
+_ADDED = tuple(f.name for f in fields(Figures) if f.name != "refused")
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -30,6 +30,8 @@ from controlplane.reports.figures import ZERO, Figures, Known
 SPLITS = ("circuit", "route", "tenant", "gateway")
 # A task with the header closes this long after its last request ended, if nobody says before.
 IDLE = timedelta(minutes=15)
+# From then on a rate is shown with its date.
+OLD = timedelta(days=7)
 # What stands for a task without an attempt, and for attempts and tasks that name no route.
 NO_KEY = ""
 _WEEKLY = Path(__file__).parent / "sql" / "weekly.sql"
@@ -61,6 +63,19 @@ class Day:
     figures: Figures
 
 
+class Rate(Struct, frozen=True, array_like=True):
+    """An exchange rate that some attempt of the week was told in pounds with."""
+
+    currency: str
+    day: date
+    gbp: Decimal
+    source: str
+
+    def is_old(self, end: datetime) -> bool:
+        """True when it was over a week old at the week's end (design 4.6)."""
+        return end.date() - self.day > OLD
+
+
 @dataclass(frozen=True, slots=True)
 class Weekly:
     """One week's figures. ``incomplete``: raw events of its beginning are no longer kept;
@@ -74,6 +89,7 @@ class Weekly:
     lines: list[Line]
     days: list[Day]
     simulated: list[str]
+    rates: list[Rate]
     incomplete: bool
     running: bool
 
@@ -134,6 +150,7 @@ class _Document(Struct, frozen=True):
     refusals: list[_Refused]
     openings: list[_Opened]
     simulated: list[str]
+    rates: list[Rate]
     circuits: dict[str, tuple[str, str, str]]
     gateways: dict[str, str]
 
@@ -192,6 +209,7 @@ def weekly(asked: Question, now: datetime) -> Weekly:
         lines=[Line(key, name(key), sums.of(key, None)) for key in keys],
         days=[Day(asked.week.monday() + timedelta(days=n), sums.of(None, n + 1)) for n in range(7)],
         simulated=document.simulated,
+        rates=document.rates,
         incomplete=start < now - timedelta(days=settings.RAW_RETENTION_DAYS),
         running=now < end,
     )

@@ -172,6 +172,12 @@ simulated AS (
                    AND a.occurred_at >= %(start)s AND a.occurred_at < %(end)s)
         OR EXISTS (SELECT FROM outcome o WHERE o.gateway_id = g.id
                    AND o.occurred_at >= %(start)s AND o.occurred_at < %(end)s))
+),
+rates AS (
+    SELECT json_agg(json_build_array(currency, day, gbp, source) ORDER BY currency, day) AS used
+    FROM fx_rate
+    WHERE id IN (SELECT fx_id FROM attempt
+                 WHERE occurred_at >= %(start)s AND occurred_at < %(end)s)
 )
 SELECT json_build_object(
     'attempts', coalesce((SELECT rows FROM attempts), '[]'),
@@ -179,6 +185,7 @@ SELECT json_build_object(
     'refusals', coalesce((SELECT rows FROM refusals), '[]'),
     'openings', coalesce((SELECT rows FROM openings), '[]'),
     'simulated', coalesce((SELECT names FROM simulated), '[]'),
+    'rates', coalesce((SELECT used FROM rates), '[]'),
     'circuits', CASE WHEN %(by)s = 'circuit' THEN (
         SELECT coalesce(json_object_agg(id, json_build_array(provider, model, region)), '{}')
         FROM circuit) ELSE '{}' END,
