@@ -7,13 +7,11 @@ has ended its row. Every write is audited with its reason. ``now`` is aware and 
 
 from __future__ import annotations
 
-import re
-import secrets
 from datetime import datetime, timedelta
-from typing import Any
 
 from controlplane.actions._commit import Change, desired_change
 from controlplane.actions._fields import Faults
+from controlplane.actions._override_rows import columns, described, insert
 from controlplane.actions.actor import SYSTEM, Actor
 from controlplane.actions.targets import check_targets
 from controlplane.domain.overrides import OverrideMode, in_words, lifetime_fault
@@ -64,21 +62,15 @@ def force(
     assert ends is not None
     with desired_change(actor, now, dry_run=dry_run) as change:
         _make_room(change, selection, replace)
-        row = Override(
-            name=_name(known_mode, selection),
-            mode=known_mode.value,
+        row = insert(
+            change,
+            known_mode,
+            selection,
             reason=written_reason,
             ticket=written_ticket,
             expires_at=ends,
             allow_last_healthy=allow_last_healthy is True,
-            resource_version=change.revision,
-            created_at=now,
-            created_by=actor.name,
-            updated_at=now,
-            updated_by=actor.name,
-            **_columns(selection),
         )
-        row.save(force_insert=True)
         change.audit("force", KIND, row.name, reason=row.reason, after=described(row))
     return row
 
@@ -175,35 +167,6 @@ def end_expired(now: datetime) -> list[str]:
     return [row.name for row in rows]
 
 
-def described(row: Override) -> dict[str, Any]:
-    """The override as the audit and a conflict show it."""
-    return {
-        "name": row.name,
-        "uid": str(row.uid),
-        "generation": row.generation,
-        "resource_version": row.resource_version,
-        "mode": row.mode,
-        **{part: getattr(row, part) for part in _MATCH},
-        "reason": row.reason,
-        "ticket": row.ticket,
-        "allow_last_healthy": row.allow_last_healthy,
-        "created_at": row.created_at.isoformat(),
-        "created_by": row.created_by,
-        "expires_at": row.expires_at.isoformat(),
-        "updated_by": row.updated_by,
-        "ended_at": row.ended_at.isoformat() if row.ended_at else None,
-        "ended_by": row.ended_by,
-        "end_cause": row.end_cause,
-    }
-
-
-_MATCH = ("gateway", "selector", "provider", "model", "region")
-
-
-def _columns(selection: Selection) -> dict[str, str]:
-    return {part: getattr(selection, part) for part in _MATCH}
-
-
 def _read_mode(mode: str, faults: Faults) -> OverrideMode | None:
     try:
         return OverrideMode(mode)
@@ -238,7 +201,7 @@ def _read_expiry(
 
 def _make_room(change: Change, selection: Selection, replace: str) -> None:
     """End what has expired on this match, and what is to be replaced; ``Conflict`` otherwise."""
-    same = Override.objects.select_for_update().filter(ended_at=None, **_columns(selection))
+    same = Override.objects.select_for_update().filter(ended_at=None, **columns(selection))
     for row in same:
         if row.expires_at <= change.now:
             _end(change, row, "Expired")
@@ -289,11 +252,3 @@ def _must_be_at(row: Override, expected: int | None, now: datetime) -> None:
             " read it again.",
             current=described(row),
         )
-
-
-def _name(mode: OverrideMode, selection: Selection) -> str:
-    """A readable name that is new: ``force-open-openai-gpt-4o-3f9a1c``."""
-    words = re.sub(r"(?<!^)(?=[A-Z])", "-", mode.value)
-    about = "-".join(filter(None, (selection.provider, selection.model, selection.region)))
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{words}-{about or 'all'}".lower()).strip("-")
-    return f"{slug[:80].rstrip('-')}-{secrets.token_hex(3)}"

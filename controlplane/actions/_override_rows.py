@@ -1,0 +1,83 @@
+"""Override rows: how one is made, named, and written down for the audit.
+
+Invariant: a row takes its version from the change that writes it; its name is new each time, so
+what the audit says of a name is always about one hand.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import datetime
+from typing import Any
+
+from controlplane.actions._commit import Change
+from controlplane.domain.overrides import OverrideMode
+from controlplane.domain.precedence import Selection
+from controlplane.models import Override
+
+_MATCH = ("gateway", "selector", "provider", "model", "region")
+
+
+def insert(
+    change: Change,
+    mode: OverrideMode,
+    selection: Selection,
+    *,
+    reason: str,
+    ticket: str,
+    expires_at: datetime,
+    allow_last_healthy: bool,
+) -> Override:
+    """A new active row."""
+    row = Override(
+        name=_name(mode, selection),
+        mode=mode.value,
+        reason=reason,
+        ticket=ticket,
+        expires_at=expires_at,
+        allow_last_healthy=allow_last_healthy,
+        resource_version=change.revision,
+        created_at=change.now,
+        created_by=change.actor.name,
+        updated_at=change.now,
+        updated_by=change.actor.name,
+        **columns(selection),
+    )
+    row.save(force_insert=True)
+    return row
+
+
+def columns(selection: Selection) -> dict[str, str]:
+    """The match as columns."""
+    return {part: getattr(selection, part) for part in _MATCH}
+
+
+def described(row: Override) -> dict[str, Any]:
+    """The override as the audit and a conflict show it."""
+    return {
+        "name": row.name,
+        "uid": str(row.uid),
+        "generation": row.generation,
+        "resource_version": row.resource_version,
+        "mode": row.mode,
+        **{part: getattr(row, part) for part in _MATCH},
+        "reason": row.reason,
+        "ticket": row.ticket,
+        "allow_last_healthy": row.allow_last_healthy,
+        "created_at": row.created_at.isoformat(),
+        "created_by": row.created_by,
+        "expires_at": row.expires_at.isoformat(),
+        "updated_by": row.updated_by,
+        "ended_at": row.ended_at.isoformat() if row.ended_at else None,
+        "ended_by": row.ended_by,
+        "end_cause": row.end_cause,
+    }
+
+
+def _name(mode: OverrideMode, selection: Selection) -> str:
+    """A readable name that is new: ``force-open-openai-gpt-4o-3f9a1c``."""
+    words = re.sub(r"(?<!^)(?=[A-Z])", "-", mode.value)
+    about = "-".join(filter(None, (selection.provider, selection.model, selection.region)))
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{words}-{about or 'all'}".lower()).strip("-")
+    return f"{slug[:80].rstrip('-')}-{secrets.token_hex(3)}"
