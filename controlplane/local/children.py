@@ -93,17 +93,22 @@ class Supervisor:
         if self.signals:
             raise StopAsked
 
-    def start(self, child: Child) -> None:
-        """Start one child and wait until it serves.
+    def start(self, *children: Child) -> None:
+        """Start children side by side and wait until each of them serves.
 
-        Raises LaunchError with the end of its log if it dies three times or takes too long, and
+        Raises LaunchError with the end of its log if one dies three times or takes too long, and
         StopAsked if a signal comes meanwhile.
         """
-        rotate(child.log, ROTATE_AT_START)
-        self.children.append(child)
+        for child in children:
+            rotate(child.log, ROTATE_AT_START)
+            self.children.append(child)
+            self._launch(child)
+        for child in children:
+            self._wait_for(child)
+
+    def _wait_for(self, child: Child) -> None:
         began = told = time.monotonic()
         deaths = 0
-        self._launch(child)
         while not child.ready():
             self.check_stop()
             now = time.monotonic()

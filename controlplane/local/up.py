@@ -100,22 +100,30 @@ def _start_everything(
     chosen = environment(options, database_url, broker_url)
     keep(options.var, chosen)
     prepare(options, supervisor, chosen)
-    for child in control_plane(options, chosen):
-        _start(child, supervisor)
     credentials = read_credentials(options)
+    # Side by side: a gateway waits for no control plane. Traffic only once all of it serves.
+    serving = control_plane(options, chosen)
+    callers = []
     if options.demo:
-        port = remembered_port(options.var / "run" / "simulator.port")
-        simulator_url = f"http://127.0.0.1:{port}"
-        keep_gateway_configuration(options, say)
-        extra = gateway_environment(options, credentials, simulator_url)
-        for child in demo(options, {**chosen, **extra}, port):
-            _start(child, supervisor)
+        *more, traffic = _demo(options, chosen, credentials, say)
+        serving += more
+        callers.append(traffic)
+    for together in filter(None, (serving, callers)):
+        say("Starting " + ", ".join(child.name for child in together))
+        supervisor.start(*together)
     _greet(options, credentials, console)
 
 
-def _start(child: Child, supervisor: Supervisor) -> None:
-    supervisor.say(f"Starting {child.name}")
-    supervisor.start(child)
+def _demo(
+    options: Options,
+    chosen: Mapping[str, str],
+    credentials: Mapping[str, str],
+    say: Callable[[str], None],
+) -> list[Child]:
+    port = remembered_port(options.var / "run" / "simulator.port")
+    keep_gateway_configuration(options, say)
+    extra = gateway_environment(options, credentials, f"http://127.0.0.1:{port}")
+    return demo(options, {**chosen, **extra}, port)
 
 
 def _check_ports(options: Options, patience: float) -> None:
