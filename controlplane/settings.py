@@ -127,7 +127,7 @@ STORAGES = {
     "staticfiles": {
         "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
         if TESTING
-        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        else "dashboard.static_files.HashedFiles"
     },
 }
 WHITENOISE_USE_FINDERS = TESTING

@@ -105,13 +105,11 @@ def _titles(fleet: Fleet, circuits: list[CircuitFacts], sick: list[CircuitFacts]
     providers = Counter(f.row.provider for f in sick).most_common(6)
     reachable, known = len(fleet.reachable), len(fleet.members)
     silent = f", {known - reachable} unreachable" if known > reachable else ""
+    opened = sum(f.worst_state == "Open" for f in circuits)
     return {
-        "attention": "Needs attention"
-        if serious
-        else "Needs a look"
-        if sick
-        else "Nothing is open",
-        "attention_note": f"{len(sick)} of {len(circuits)}" if sick else "",
+        "page": f"{opened} open" if opened else "Nothing open",
+        "attention": "Needs attention" if serious or not sick else "Needs a look",
+        "attention_note": f"{len(sick)} of {len(circuits)}",
         "providers": " · ".join(f"{name} {n}" for name, n in providers) if sick else "",
         "healthy": "Healthy",
         "healthy_note": f"{len(circuits) - len(sick)} Closed · "

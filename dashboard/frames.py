@@ -78,6 +78,6 @@ def _changed_each(old: dict[str, Fields], new: dict[str, Fields]) -> dict[str, F
     found: dict[str, Fields] = {}
     for key, fields in new.items():
         changed = _changed(old[key], fields) if key in old else fields
-        if changed:
+        if changed or key not in old:
             found[key] = changed
     return found

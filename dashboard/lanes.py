@@ -44,7 +44,7 @@ def areas(facts: CircuitFacts, since: datetime) -> dict[str, str]:
 def line(facts: CircuitFacts, since: datetime) -> str:
     """Attempts of the whole minutes alone: it changes once a minute, so 200 tiles stay quiet."""
     attempts = traffic(facts, since)[0][:-1]
-    return drawing.line(attempts, max(attempts) * 1.15, 12) if any(attempts) else ""
+    return drawing.line(attempts, max(attempts) * 1.6, 12) if any(attempts) else ""
 
 
 def beginning(at: datetime) -> datetime:

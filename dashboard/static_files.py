@@ -15,12 +15,19 @@ import plotly
 from django.conf import settings
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage, Storage
+from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 OWN = Path(settings.BASE_DIR) / "dashboard" / "static"
 FROM_PACKAGES = {
     "plotly.min.js": Path(plotly.__file__).parent / "package_data",
     "django_htmx/htmx-2.min.js": Path(django_htmx.__file__).parent / "static",
 }
+
+
+class HashedFiles(CompressedManifestStaticFilesStorage):
+    """Hashed names, inside module imports too: one module under two names would run twice."""
+
+    support_js_module_import_aggregation = True
 
 
 class Finder(BaseFinder):

@@ -46,9 +46,7 @@ function whole(id, fields) {
 
 function patchAll(name, fields, now) {
   for (const root of document.querySelectorAll(`[data-fields="${name}"]`)) patch(root, fields, now);
-  if (name === "titles" && "attention" in fields) {
-    document.title = `${fields.attention} · Switchgear`;
-  }
+  if (name === "titles" && fields.page) document.title = `${fields.page} · Switchgear`;
 }
 
 function remove(map, id) {

@@ -1,0 +1,206 @@
+"""What the wall says of real rows: order, counts, words; the silent keep no colour."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from controlplane.models import Circuit, Instance
+from controlplane.reports import wall
+from dashboard.board import Board, compose, density
+from dashboard.cards import Fields
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+def board() -> Board:
+    return compose(wall.read())
+
+
+def card_of(found: Board, circuit: Circuit) -> Fields:
+    return found.cards[f"c{circuit.pk}"]
+
+
+def three_instances() -> list[Instance]:
+    gateway = builders.gateway("chat")
+    return [builders.instance(gateway, f"chat/{number}") for number in range(3)]
+
+
+def test_a_healthy_circuit_is_a_tile() -> None:
+    [one, *_] = three_instances()
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit)
+    found = board()
+    assert found.attention == ()
+    assert card_of(found, circuit)["kind"] == "tile"
+    assert [group.provider for group in found.healthy] == ["openai"]
+
+
+def test_open_is_counted_over_instances_in_contact() -> None:
+    instances = three_instances()
+    circuit = builders.circuit()
+    silent = builders.instance(instances[0].gateway, "chat/9", last_seen_at=builders.ago(40))
+    for one, state in zip([*instances, silent], ["Open", "Open", "Closed", "Open"], strict=True):
+        builders.circuit_state(one, circuit, state)
+    card = card_of(board(), circuit)
+    assert (card["state"], card["count"]) == ("Open", "2/3")
+    assert card["instances"] == "3 InSync · 1 unreachable"
+
+
+def test_a_circuit_of_silent_instances_alone_is_unknown() -> None:
+    gateway = builders.gateway("chat")
+    silent = builders.instance(gateway, last_seen_at=builders.ago(90))
+    circuit = builders.circuit()
+    builders.circuit_state(silent, circuit, "Closed")
+    found = board()
+    card = card_of(found, circuit)
+    assert card["state"] == "unknown"
+    assert card["state_tone"] == "unk"
+    assert card["count"] == "(was Closed at"
+    assert card["heard_at"] is not None
+    assert found.strip["unknown"] == "1"
+    assert found.strip["closed"] == "0"
+
+
+def test_the_rank_goes_from_not_in_force_down_to_observed() -> None:
+    [one, *_] = three_instances()
+    models = ["rejected", "open", "half", "forced", "failing", "observed", "well"]
+    circuits = {name: builders.circuit(model=name) for name in models}
+    states = {"open": "Open", "half": "HalfOpen", "forced": "Open"}
+    for name, circuit in circuits.items():
+        builders.circuit_state(one, circuit, states.get(name, "Closed"))
+    builders.rollup(one.gateway, circuits["failing"], attempts=100, failed=30)
+    for name, mode in (
+        ("rejected", "ForceOpen"),
+        ("forced", "ForceOpen"),
+        ("observed", "ObserveOnly"),
+    ):
+        hand = builders.override(mode, provider="openai", model=name)
+        builders.delivery(one, hand, "Rejected" if name == "rejected" else "Applied")
+        if name != "rejected":
+            state = states.get(name, "Closed")
+            builders.circuit_state(
+                one, circuits[name], state, mode=mode, override_uid=str(hand.uid)
+            )
+    found = board()
+    names = {f"c{circuit.pk}": name for name, circuit in circuits.items()}
+    assert [names[key] for key in found.attention] == models[:-1]
+
+
+def test_within_a_rank_the_most_wasted_comes_first() -> None:
+    [one, *_] = three_instances()
+    cheap, dear = builders.circuit(model="a"), builders.circuit(model="b")
+    for circuit, wasted in ((cheap, "0.1"), (dear, "2")):
+        builders.circuit_state(one, circuit, "Open")
+        builders.rollup(one.gateway, circuit, attempts=9, wasted_gbp=Decimal(wasted))
+    assert board().attention == (f"c{dear.pk}", f"c{cheap.pk}")
+
+
+def test_an_override_that_one_instance_rejects_is_named_with_its_reason() -> None:
+    instances = three_instances()
+    circuit = builders.circuit()
+    hand = builders.override(provider="openai")
+    for one in instances[:2]:
+        builders.circuit_state(one, circuit, "Open", mode="ForceOpen", override_uid=str(hand.uid))
+        builders.delivery(one, hand)
+    builders.circuit_state(instances[2], circuit, "Closed")
+    builders.delivery(instances[2], hand, "Rejected", reason="LocalFloorViolated")
+    card = card_of(board(), circuit)
+    assert card["instances"] == "2 enforced · 1 rejected"
+    assert (card["desired"], card["seam"]) == ("ForceOpen", "differs")
+    assert (card["why_strong"], card["why"]) == ("Rejected", "by chat/2: LocalFloorViolated")
+    assert card["cell_reject"]
+    assert card["ends_at"] is not None
+
+
+def test_an_override_that_was_only_recorded_is_not_enforced() -> None:
+    instances = three_instances()
+    circuit = builders.circuit()
+    builders.override(provider="openai")
+    for one in instances:
+        builders.circuit_state(one, circuit, "Closed")
+    card = card_of(board(), circuit)
+    assert card["instances"] == "3 applying"
+    assert card["seam"] == "differs"
+
+
+def test_an_override_of_another_gateway_does_not_show_here() -> None:
+    [one, *_] = three_instances()
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit)
+    builders.override(provider="openai", gateway="batch")
+    assert card_of(board(), circuit)["kind"] == "tile"
+
+
+def test_a_tile_without_traffic_knows_no_figures() -> None:
+    [one, *_] = three_instances()
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit)
+    tile = card_of(board(), circuit)
+    assert (tile["rate"], tile["fail"], tile["retry_pct"], tile["spend"]) == ("–", "–", "–", "–")
+
+
+def test_what_is_unpriced_is_said_and_not_shown_as_zero() -> None:
+    [one, *_] = three_instances()
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit)
+    builders.rollup(one.gateway, circuit, attempts=31, unpriced=31)
+    assert card_of(board(), circuit)["spend"] == "– 31 unpriced"
+
+
+def test_the_strip_adds_up() -> None:
+    instances = three_instances()
+    for model, state in (("a", "Open"), ("b", "Closed"), ("c", "Closed")):
+        circuit = builders.circuit(model=model)
+        builders.circuit_state(instances[0], circuit, state)
+        builders.rollup(
+            instances[0].gateway, circuit, attempts=60, firsts=50, retries=5,
+            cost_gbp=Decimal("1.5"), wasted_gbp=Decimal("0.25"),
+        )  # fmt: skip
+    builders.retry_budget("system", "system")
+    builders.budget_state(instances[0], "system/", balance=30, spent=10)
+    builders.budget_state(instances[1], "tenant/a", balance=0)
+    strip = board().strip
+    assert (strip["open"], strip["closed"]) == ("1", "2")
+    assert (strip["spend"], strip["wasted"]) == ("£4.50", "75p")
+    assert strip["retry_ratio"] == "10.0% of 10% retry"
+    assert (strip["balance"], strip["balance_of"]) == ("30", "of 40")
+    assert strip["budgets_note"] == "1 of 2 budgets at 0 · refused 0/s"
+
+
+def test_a_lane_is_not_drawn_after_an_instance_fell_silent() -> None:
+    gateway = builders.gateway("chat")
+    silent = builders.instance(gateway, last_seen_at=builders.ago(300))
+    circuit = builders.circuit()
+    builders.circuit_state(silent, circuit, "Open", since=builders.ago(800), cause="FailureRatio")
+    card = card_of(board(), circuit)
+    assert card["lane_gap"]
+    assert card["lane_open"]
+    assert card["lane_open"] != card["lane_gap"]
+
+
+@pytest.mark.parametrize(
+    ("attention", "circuits", "name"),
+    [
+        (5, 48, "roomy"),
+        (6, 48, "compact"),
+        (0, 60, "compact"),
+        (0, 61, "dense"),
+        (99, 200, "dense"),
+    ],
+)
+def test_density(attention: int, circuits: int, name: str) -> None:
+    assert density(attention, circuits) == name
+
+
+def test_the_soonest_probe_of_the_open_breakers_is_next() -> None:
+    instances = three_instances()
+    circuit = builders.circuit()
+    soon, later = builders.now() + timedelta(seconds=5), builders.now() + timedelta(seconds=50)
+    for one, at in zip(instances, (later, soon, None), strict=True):
+        builders.circuit_state(one, circuit, "Open", next_probe_at=at)
+    probe = card_of(board(), circuit)["probe_at"]
+    assert probe == soon.isoformat(timespec="milliseconds")

@@ -1,0 +1,250 @@
+"""The wall in a real Chromium: it moves by itself, and says at once when it cannot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+
+from controlplane.models import Instance, Override, Role
+from tests import builders
+from tests.dashboard.conftest import notify
+from tests.dashboard.server import WebProcess
+
+pytestmark = pytest.mark.browser
+
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+_WAIT_MS = 15_000
+
+
+def _chromium(playwright: Playwright) -> str | None:
+    """Where a Chromium is: named by the environment, the system's, or Playwright's own."""
+    named = os.environ.get("SWITCHGEAR_CHROMIUM")
+    own = playwright.chromium.executable_path
+    for path in (named, "/usr/bin/chromium", "/usr/bin/chromium-browser", own):
+        if path and Path(path).is_file():
+            return path
+    return None
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
+        # Playwright's sync API runs a loop in this thread; the ORM is used beside it, not in it.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        path = _chromium(playwright)
+        if path is None:
+            pytest.skip("NO CHROMIUM: the browser tests did not run; `playwright install chromium`")
+        chromium = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
+    """A page at the log-in; a complaint of the browser fails the test."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(_WAIT_MS)
+    opened = context.new_page()
+    complaints: list[str] = []
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on(
+        "console",
+        lambda m: complaints.append(m.text) if "Content Security Policy" in m.text else None,
+    )
+    yield opened
+    context.close()
+    assert complaints == []
+
+
+def log_in(page: Page, web: WebProcess, role: Role = Role.OPERATOR) -> None:
+    """Through the form, until the wall is live."""
+    builders.product_person("oncall", role)
+    page.goto(web.url)
+    page.fill("#username", "oncall")
+    page.fill("#password", builders.PASSWORD)
+    page.click("text=Log in")
+    live(page)
+
+
+def live(page: Page) -> None:
+    expect(page.locator(".pulse")).to_have_attribute("data-live", "on", timeout=_WAIT_MS)
+
+
+def fleet(instances: int = 2) -> list[Instance]:
+    gateway = builders.gateway("chat")
+    return [builders.instance(gateway, f"chat/{number}") for number in range(instances)]
+
+
+def test_a_circuit_that_opens_becomes_a_card_by_itself(page: Page, web: WebProcess) -> None:
+    one, two = fleet()
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit)
+    builders.circuit_state(two, circuit)
+    log_in(page, web)
+    expect(page.locator(".tile")).to_have_count(1)
+    builders.circuit_state(one, circuit, "Open")
+    notify()
+    card = page.locator("#attention .card")
+    expect(card).to_have_count(1)
+    expect(card.locator(".is")).to_contain_text("Open")
+    expect(card.locator(".count")).to_have_text("1/2")
+    expect(page.locator(".tile")).to_have_count(0)
+    expect(page).to_have_title("1 open · Switchgear")
+    builders.circuit_state(one, circuit)
+    notify()
+    expect(page.locator(".tile")).to_have_count(1)
+    expect(page.locator("#calm")).to_be_visible()
+
+
+def test_when_the_server_goes_the_page_says_so_at_once_and_recovers(
+    page: Page, web: WebProcess
+) -> None:
+    [one] = fleet(1)
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit, "Open")
+    log_in(page, web)
+    web.kill()
+    banner = page.locator("#stale")
+    expect(banner).to_be_visible(timeout=3000)
+    expect(banner).to_contain_text("Live connection lost. Data as of")
+    expect(banner).to_contain_text("Retry in")
+    expect(page.locator(".card .pill-unknown")).to_contain_text("unknown (was Open 1/1 at")
+    expect(page.locator(".card .pill")).to_be_hidden()
+    expect(page.locator(".pulse")).to_contain_text("Not live")
+    builders.circuit_state(one, circuit, "HalfOpen")
+    web.start()
+    live(page)
+    expect(banner).to_be_hidden()
+    expect(page.locator(".card .is")).to_contain_text("HalfOpen")
+
+
+def test_a_hostile_name_stays_a_name(page: Page, web: WebProcess) -> None:
+    [one] = fleet(1)
+    log_in(page, web)
+    hostile = "<img src=x onerror=\"document.body.dataset.hacked='yes'\">"
+    circuit = builders.circuit("openai", hostile, hostile)
+    builders.circuit_state(one, circuit, "Open")
+    builders.override("ObserveOnly", provider="openai", reason=hostile, created_by=hostile)
+    notify()
+    expect(page.locator(".card-name")).to_have_text(hostile)
+    assert page.locator("#wall img").count() == 0
+    assert page.locator("body").get_attribute("data-hacked") is None
+    page.click(".card-name")
+    expect(page.locator("h1")).to_contain_text(hostile)
+    assert page.locator("img").count() == 0
+
+
+def test_forcing_shows_each_instance_until_it_enforces_or_refuses(
+    page: Page, web: WebProcess
+) -> None:
+    one, two = fleet()
+    circuit = builders.circuit()
+    for instance in (one, two):
+        builders.circuit_state(instance, circuit, "Open")
+    log_in(page, web)
+    page.locator(".card").focus()
+    page.keyboard.press("o")
+    form = page.locator("#force-form")
+    expect(form).to_contain_text("on 2 instances")
+    form.locator("button.hand").click()
+    expect(page.locator("#dialog .fault")).to_contain_text("reason: required")
+    assert not Override.objects.exists()
+    page.fill("#reason", "provider browns out")
+    page.locator("label", has_text="15 min").click()
+    page.locator("#force-form button.hand").click()
+    expect(page.locator("#spread h2")).to_contain_text("recorded, not yet in force")
+    expect(page.locator(".dots li")).to_have_count(2)
+    hand = Override.objects.get()
+    assert hand.reason == "provider browns out"
+    assert hand.region == "us-east"
+    builders.delivery(one, hand)
+    expect(page.locator("#spread h2")).to_contain_text("partly in force")
+    expect(page.locator('.dots li[data-state="enforced"]')).to_contain_text("chat/0")
+    builders.delivery(two, hand, "Rejected", reason="LocalFloorViolated")
+    expect(page.locator('.dots li[data-state="rejected"]')).to_contain_text("chat/1")
+    expect(page.locator("#dialog")).to_contain_text("LocalFloorViolated")
+    page.locator("#dialog button", has_text="Release").click()
+    expect(page.locator("#spread h2")).to_contain_text("being released")
+    hand.refresh_from_db()
+    assert hand.end_cause == "Released"
+    page.keyboard.press("Escape")
+    expect(page.locator("#dialog")).to_be_hidden()
+
+
+def test_the_dialog_asks_again_when_its_scope_changes(page: Page, web: WebProcess) -> None:
+    [one] = fleet(1)
+    builders.circuit_state(one, builders.circuit(), "Open")
+    builders.circuit_state(one, builders.circuit(model="gpt-4.1"), "Closed")
+    log_in(page, web)
+    page.locator(".card").hover()
+    page.locator(".card .force").click()
+    page.fill("#reason", "kept while asking")
+    effects = page.locator(".effects")
+    expect(effects).to_contain_text("1 · 1")
+    page.locator('#force-form select[name="model"]').select_option("")
+    expect(effects).to_contain_text("2 · 1")
+    expect(page.locator("#reason")).to_have_value("kept while asking")
+    page.locator("label", has_text="ObserveOnly").click()
+    expect(page.locator("#force-form .segments").last).to_contain_text("7 days, the most")
+    assert not Override.objects.exists()
+
+
+def test_the_order_stands_still_under_the_pointer(page: Page, web: WebProcess) -> None:
+    [one] = fleet(1)
+    first, second = builders.circuit(model="first"), builders.circuit(model="second")
+    builders.circuit_state(one, first, "HalfOpen")
+    builders.circuit_state(one, second, "HalfOpen")
+    log_in(page, web)
+    names = page.locator(".card-name")
+    expect(names).to_have_text(["first", "second"])
+    page.locator(".card").first.hover()
+    builders.circuit_state(one, second, "Open")
+    notify()
+    moved = page.locator("#moved")
+    expect(moved).to_contain_text("would move")
+    expect(names).to_have_text(["first", "second"])
+    expect(page.locator(".card").last.locator(".is")).to_contain_text("Open")
+    page.keyboard.press(".")
+    expect(names).to_have_text(["second", "first"])
+    expect(moved).to_be_hidden()
+
+
+def test_a_viewer_sees_that_forcing_takes_an_operator(page: Page, web: WebProcess) -> None:
+    [one] = fleet(1)
+    builders.circuit_state(one, builders.circuit(), "Open")
+    log_in(page, web, Role.VIEWER)
+    page.locator(".card").hover()
+    page.locator(".card .force").click()
+    expect(page.locator("#dialog")).to_contain_text("You are a viewer")
+    expect(page.locator("#force-form button.hand")).to_be_disabled()
+
+
+def test_logging_out_elsewhere_ends_the_live_page(page: Page, web: WebProcess) -> None:
+    log_in(page, web)
+    other = page.context.new_page()
+    other.goto(web.url)
+    other.click("text=Log out")
+    expect(page.locator("#stale")).to_contain_text("You are logged out.", timeout=12_000)
+    expect(page.locator("#reconnect")).to_have_text("Log in again")
+
+
+def test_the_theme_is_kept(page: Page, web: WebProcess) -> None:
+    log_in(page, web)
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    after = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert after != before
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
