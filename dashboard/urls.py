@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, path
 
-from dashboard.views import audit, budgets, circuits, fleet, overrides, people, wall
+from dashboard.views import audit, budgets, circuits, fleet, force, overrides, people, wall
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", wall.page, name="wall"),
@@ -12,8 +12,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("circuits/<path:name>", circuits.one, name="circuit"),
     path("gateways", fleet.listing, name="gateways"),
     path("overrides", overrides.listing, name="overrides"),
-    path("overrides/new", overrides.new, name="override-new"),
-    path("overrides/preview", overrides.preview, name="override-preview"),
+    path("overrides/new", force.new, name="override-new"),
+    path("overrides/preview", force.preview, name="override-preview"),
     path("overrides/release-mine", overrides.release_mine, name="override-release-mine"),
     path("overrides/<str:name>", overrides.one, name="override"),
     path("overrides/<str:name>/release", overrides.release, name="override-release"),

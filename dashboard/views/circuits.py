@@ -17,10 +17,10 @@ from controlplane.domain.circuit import parse_circuit
 from controlplane.models import Circuit, Override
 from controlplane.reports import transitions, wall, wall_rows
 from dashboard import cards, lanes
-from dashboard.cards import CAUSES
 from dashboard.circuits import Breaker, CircuitFacts, Rank, facts_of
 from dashboard.fleet import Fleet
 from dashboard.views.page import room, show
+from dashboard.why import CAUSES
 
 
 @require_safe

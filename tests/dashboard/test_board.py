@@ -7,10 +7,12 @@ from decimal import Decimal
 
 import pytest
 
+from controlplane.domain.breaker_policy import Cause
 from controlplane.models import Circuit, Instance
 from controlplane.reports import wall
 from dashboard.board import Board, compose, density
 from dashboard.cards import Fields
+from dashboard.why import CAUSES
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -204,3 +206,7 @@ def test_the_soonest_probe_of_the_open_breakers_is_next() -> None:
         builders.circuit_state(one, circuit, "Open", next_probe_at=at)
     probe = card_of(board(), circuit)["probe_at"]
     assert probe == soon.isoformat(timespec="milliseconds")
+
+
+def test_every_cause_of_a_breaker_has_words() -> None:
+    assert {cause.value for cause in Cause} == CAUSES.keys()

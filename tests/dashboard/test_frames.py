@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dashboard import frames
@@ -59,6 +59,7 @@ def apply(shown: dict[str, Any], frame: dict[str, Any]) -> None:
             shown[name] = frame[name]
 
 
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(boards(), min_size=1, max_size=5))
 def test_a_snapshot_and_its_patches_give_the_newest_board(sequence: list[Board]) -> None:
     shown: dict[str, Any] = {}
@@ -74,11 +75,13 @@ def test_a_snapshot_and_its_patches_give_the_newest_board(sequence: list[Board])
     assert shown["density"] == last.density
 
 
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(boards())
 def test_nothing_changed_is_no_frame(board: Board) -> None:
     assert frames.patch(board, board) is None
 
 
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(boards())
 def test_a_ping_says_how_old_the_data_is(board: Board) -> None:
     frame = frames.ping(board, board.at + timedelta(seconds=12))

@@ -82,7 +82,9 @@ def test_a_circuit_is_found_by_its_name_plain_or_encoded(viewer: Client, form: s
 
 @pytest.mark.parametrize("name", ["openai/none", "nothing", "%00", "a/b@"])
 def test_an_unknown_circuit_is_not_found(viewer: Client, name: str) -> None:
-    assert viewer.get(f"/circuits/{name}").status_code == 404
+    answer = viewer.get(f"/circuits/{name}")
+    assert answer.status_code == 404
+    assert "provider/model@region" in answer.content.decode()
 
 
 def test_the_circuit_page_shows_desired_and_observed_of_each_instance(viewer: Client) -> None:
@@ -236,7 +238,9 @@ def test_a_budget_with_an_odd_number_is_refused(oncall: Client, field: str, valu
 def test_writes_need_the_forms_token() -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(builders.person())
-    assert strict.post("/overrides/new", FORCE).status_code == 403
+    refused = strict.post("/overrides/new", FORCE)
+    assert refused.status_code == 403
+    assert "This form is too old" in refused.content.decode()
     assert strict.post("/log-out").status_code == 403
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dashboard import present
@@ -36,6 +36,7 @@ def test_money(gbp: str | None, words: str) -> None:
     assert present.money(None if gbp is None else Decimal(gbp)) == words
 
 
+@settings(deadline=None)
 @given(st.decimals(min_value="0.000000000001", max_value="1000000", places=12))
 def test_money_that_is_something_never_reads_as_nothing(gbp: Decimal) -> None:
     words = present.money(gbp)
@@ -95,6 +96,7 @@ def test_clock_names_another_day_in_the_persons_zone() -> None:
     assert present.clock(datetime(2026, 6, 1, 9, 0, tzinfo=UTC), london, now) == "1 Jun 2026 10:00"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60), st.integers(min_value=5, max_value=40))
 def test_a_cut_name_fits_and_keeps_its_end(name: str, width: int) -> None:
     short = present.cut(name, width)

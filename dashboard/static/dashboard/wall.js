@@ -56,7 +56,7 @@ function remove(map, id) {
 
 function takeAway(map, present) {
   const stays = new Set(present);
-  for (const id of [...map.keys()]) if (!stays.has(id)) remove(map, id);
+  for (const id of map.keys()) if (!stays.has(id)) remove(map, id);
 }
 
 function made(kind, id, fields, now) {

@@ -1,0 +1,105 @@
+"""Why a circuit is as it is, in one line: the strong part, the rest, and a tone.
+
+Invariant: every cause of ``domain.breaker_policy.Cause`` has words here; one that is not known yet
+is shown as it was sent. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dashboard import present
+from dashboard.circuits import CircuitFacts, Rank
+
+CAUSES = {
+    "ConsecutiveFailures": "consecutive failures",
+    "FailureRatio": "too many failures",
+    "SlowCalls": "too many slow calls",
+    "ProbeFailed": "its probe failed",
+    "Stuck": "half open without an answer",
+    "Sibling": "a worker of the same host opened",
+    "OverrideExpired": "an override ended",
+    "OverrideReleased": "an override was released",
+    "OpenPeriodOver": "the open period is over",
+    "ProbeNow": "a probe was asked for",
+    "ProbeSucceeded": "its probe succeeded",
+    "Reset": "somebody reset it",
+    "Boot": "since its instance started",
+}
+
+
+def line(facts: CircuitFacts) -> dict[str, str | None]:
+    """One line: the strong part, then the rest, and a tone."""
+    strong, rest, tone = "", "", None
+    rank, override = facts.rank, facts.override
+    if rank is Rank.NOT_IN_FORCE:
+        first = facts.not_in_force[0]
+        reason = (first.delivery.reason if first.delivery else "") or first.member.verdict.reason
+        more = len(facts.not_in_force) - 1
+        others = f" and {more} more" if more else ""
+        strong, rest, tone = first.enforcement, f"by {first.member.name}{others}: {reason}", "open"
+    elif rank is Rank.OPEN:
+        strong, rest = _why_open(facts)
+    elif rank is Rank.RECOVERING:
+        strong, rest = _why_recovering(facts)
+    elif rank is Rank.UNKNOWN:
+        strong, rest = (
+            "No contact",
+            f"with any of its {present.count(len(facts.silent), 'instance')}",
+        )
+    elif rank is Rank.TROUBLED:
+        strong, rest = _why_troubled(facts)
+    elif override is not None:
+        rest = f"{override.created_by}: {override.reason}"
+        if any(b.state.would_be == "Open" for b in facts.breakers):
+            strong = "would be Open"
+    return {"why_strong": strong, "why": rest, "why_tone": tone}
+
+
+def _reasons(facts: CircuitFacts) -> str:
+    return f": {', '.join(facts.reasons[:2])}" if facts.reasons else ""
+
+
+def _why_open(facts: CircuitFacts) -> tuple[str, str]:
+    opened = [b for b in facts.breakers if b.observed == "Open"]
+    causes = Counter(b.state.cause for b in opened if b.state.cause != "Sibling")
+    cause = causes.most_common(1)[0][0] if causes else "Sibling"
+    calls = sum(b.state.calls for b in opened)
+    failures = sum(b.state.failures for b in opened)
+    if cause == "ConsecutiveFailures":
+        most = max(b.state.consecutive for b in opened)
+        return (f"{most} consecutive" if most else "Consecutive"), f"failures{_reasons(facts)}"
+    if cause == "FailureRatio" and calls:
+        return (
+            f"{present.failure(failures / calls)} failed",
+            f"of {calls:,} when it opened{_reasons(facts)}",
+        )
+    words = CAUSES.get(cause, cause)
+    return words[:1].upper() + words[1:], _reasons(facts).removeprefix(": ")
+
+
+def _why_recovering(facts: CircuitFacts) -> tuple[str, str]:
+    if any(b.state.stuck for b in facts.breakers):
+        return "Stuck", "half open, and no probe has answered"
+    if facts.states["HalfOpen"]:
+        return (
+            "Probing",
+            f"on {present.count(facts.states['HalfOpen'], 'instance')}{_reasons(facts)}",
+        )
+    return "Closed again", "calls are let back in steps"
+
+
+def _why_troubled(facts: CircuitFacts) -> tuple[str, str]:
+    keys = facts.resting_keys
+    if keys is not None:
+        note = f": {keys.keys_note}" if keys.keys_note else ""
+        return f"Keys {keys.keys_ready}/{keys.keys_total}", f"ready{note}"
+    if facts.failing:
+        return (
+            f"{present.failure(facts.rates.failure_ratio)} failed",
+            f"of {facts.rates.attempts:,.0f} in the last minute{_reasons(facts)}",
+        )
+    refused = round(facts.rates.refused_budget)
+    if refused:
+        return f"{present.count(refused, 'retry', 'retries')} refused", "by a budget, last minute"
+    return "Retries", "are close to their budget"
