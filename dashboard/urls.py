@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, path
 
-from dashboard.views import audit, budgets, circuits, fleet, force, overrides, people, wall
+from dashboard.views import audit, budgets, circuits, fleet, force, overrides, people, report, wall
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", wall.page, name="wall"),
@@ -20,5 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("overrides/<str:name>/extend", overrides.extend, name="override-extend"),
     path("budgets", budgets.listing, name="budgets"),
     path("budgets/<str:name>", budgets.one, name="budget"),
+    path("report", report.page, name="report"),
+    path("report.csv", report.file, name="report-file"),
     path("audit", audit.listing, name="audit"),
 ]

@@ -58,8 +58,6 @@ class Sums:
 
     tasks: int = 0
     events: int = 0
-    stored: int = 0
-    duplicates: int = 0
 
 
 def streams(order: Order) -> Iterator[tuple[Simulated, Stream]]:
@@ -97,8 +95,6 @@ async def _send_stream(contact: Contact, stream: Stream, sums: Sums) -> None:
         if receipt.unread:
             raise Refused(f"{len(receipt.unread)} events were not read: {receipt.unread[0].reason}")
         events += len(batch.events)
-        sums.stored += receipt.stored
-        sums.duplicates += receipt.duplicates
     sums.events += events
     sums.tasks += stream.tasks
     print(f"{stream.week} {stream.gateway}/{stream.worker}: {events:,} events", flush=True)

@@ -22,19 +22,14 @@ class Known:
 
     sum_gbp: Decimal = ZERO
     missing: int = 0
-    any_known: bool = False
 
     @property
     def gbp(self) -> Decimal | None:
-        """The sum, or None when there was something and none of it is known."""
-        return None if self.missing and not self.any_known else self.sum_gbp
+        """The sum; None when something is missing and what is known was not billed at all."""
+        return None if self.missing and not self.sum_gbp else self.sum_gbp
 
     def __add__(self, other: Known) -> Known:
-        return Known(
-            EXACT.add(self.sum_gbp, other.sum_gbp),
-            self.missing + other.missing,
-            self.any_known or other.any_known,
-        )
+        return Known(EXACT.add(self.sum_gbp, other.sum_gbp), self.missing + other.missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

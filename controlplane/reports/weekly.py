@@ -277,5 +277,5 @@ class _Sums:
 
 
 def _known(gbp: Decimal | None, missing: int) -> Known:
-    # SQL's sum is NULL when no amount at all was known.
-    return Known(gbp if gbp is not None else ZERO, missing, gbp is not None)
+    # SQL's sum is NULL when there was no known amount.
+    return Known(gbp if gbp is not None else ZERO, missing)

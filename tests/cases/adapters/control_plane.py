@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.cases.adapters import control_plane_ingest, control_plane_people
+from tests.cases.adapters import (
+    control_plane_ingest,
+    control_plane_people,
+    control_plane_reports,
+)
 
 # kind -> function of the case and pytest's request; grows with the parts that answer it.
 KINDS: dict[str, Callable[[dict[str, Any], Any], dict[str, Any]]] = {
     **control_plane_ingest.KINDS,
     **control_plane_people.KINDS,
+    **control_plane_reports.KINDS,
 }
 
 
