@@ -1,0 +1,129 @@
+"""Telemetry in: events/s through the HTTP door, against one large binary COPY of the same rows.
+
+End to end means HTTP, decode, COPY, rollup with histograms, commit, 200; one web worker, twenty
+gateways that each send one batch after another. The COPY writes the very rows that a round has
+stored into the same tables with the same indexes, emptied before, in one statement for each table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import psycopg
+
+from tests.bench._stand import Stand, add_gateways, new_database, postgres, web
+from tests.bench._telemetry import GATEWAYS, Fleet
+from tests.bench.figures import Figure, say
+
+TABLES = ("attempt", "refusal", "outcome", "transition")
+ROUNDS = 5
+# Events of a batch -> batches of each gateway in a round.
+SIZES = {500: 6, 20: 50}
+
+
+def measure() -> Iterator[Figure]:
+    """Rates of batches of 500 and of 20, and the ratio of each to COPY."""
+    with postgres() as server:
+        dsn = new_database(server, "ingest")
+        with web(dsn, add_gateways(dsn)) as stand:
+            yield from _rates(stand)
+
+
+def _rates(stand: Stand) -> Iterator[Figure]:
+    fleet = Fleet()
+    asyncio.run(_send(stand, _bodies(fleet, 100, 1)))
+    copied: list[float] = []
+    ratios: dict[int, list[float]] = {size: [] for size in SIZES}
+    rates: dict[int, list[float]] = {size: [] for size in SIZES}
+    for number in range(ROUNDS):
+        for size, batches in SIZES.items():
+            _empty(stand.dsn)
+            bodies = _bodies(fleet, size, batches)
+            seconds = asyncio.run(_send(stand, bodies))
+            stored, copy_seconds = _copy_again(stand.dsn)
+            events = size * batches * GATEWAYS
+            if stored != events:
+                raise RuntimeError(f"{events} events were acknowledged and {stored} stored")
+            rates[size].append(events / seconds)
+            copied.append(events / copy_seconds)
+            ratios[size].append(copy_seconds / seconds)
+            say(
+                f"round {number}, batches of {size}: {events / seconds:,.0f}/s,"
+                f" COPY {events / copy_seconds:,.0f}/s, ratio {copy_seconds / seconds:.3f}"
+            )
+    yield Figure("ingest.copy", _median(copied), "events/s")
+    for size in SIZES:
+        yield Figure(
+            f"ingest.batches_of_{size}",
+            _median(rates[size]),
+            "events/s",
+            "one binary COPY of the same rows",
+            _median(ratios[size]),
+        )
+    yield Figure(
+        "ingest.batches_of_20",
+        _median(rates[20]),
+        "events/s",
+        "batches of 500",
+        _median(rates[20]) / _median(rates[500]),
+    )
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def _bodies(fleet: Fleet, size: int, batches: int) -> list[list[bytes]]:
+    now = datetime.now(UTC)
+    return [[fleet.body(g, size, now) for _ in range(batches)] for g in range(GATEWAYS)]
+
+
+def _empty(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute(f"TRUNCATE {', '.join(TABLES)}, receipt, rollup_minute, rollup_minute_request")
+        db.execute("CHECKPOINT")
+
+
+async def _send(stand: Stand, bodies: list[list[bytes]]) -> float:
+    """Seconds that it took until the last batch was acknowledged."""
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for token, own in zip(stand.tokens, bodies, strict=True):
+            group.create_task(_send_all(stand.port, token, own))
+    return time.perf_counter() - began
+
+
+async def _send_all(port: int, token: str, bodies: list[bytes]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for body in bodies:
+        writer.write(
+            b"POST /api/v1/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            b"authorization: Bearer %b\r\ncontent-length: %d\r\n\r\n%b"
+            % (token.encode(), len(body), body)
+        )
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        answer = await reader.readexactly(length)
+        if b" 200 " not in head.split(b"\r\n")[0]:
+            raise RuntimeError(f"refused: {answer.decode(errors='replace')}")
+    writer.close()
+
+
+def _copy_again(dsn: str) -> tuple[int, float]:
+    """Take the rows out, empty the tables, put them back; how many, and seconds of the last."""
+    rows, seconds = 0, 0.0
+    with psycopg.connect(dsn, autocommit=True) as db:
+        for table in TABLES:
+            with db.cursor() as cursor:
+                with cursor.copy(f"COPY {table} TO STDOUT (FORMAT binary)") as out:
+                    content = b"".join(bytes(part) for part in out)
+                cursor.execute(f"TRUNCATE {table}")
+                began = time.perf_counter()
+                with cursor.copy(f"COPY {table} FROM STDIN (FORMAT binary)") as into:
+                    into.write(content)
+                seconds += time.perf_counter() - began
+                rows += cursor.rowcount
+    return rows, seconds
