@@ -51,7 +51,8 @@ class Breaker:
         """Closed, Open, HalfOpen or Ramping, as its next call meets it."""
         if self.state.mode == OverrideMode.FORCE_OPEN:
             return "Open"
-        if self.state.mode == OverrideMode.FORCE_CLOSED:
+        if self.state.mode in (OverrideMode.FORCE_CLOSED, OverrideMode.OBSERVE_ONLY):
+            # The automatic breaker goes on below, and says so as ``would_be``; calls pass.
             return "Closed"
         if self.state.state == "Closed" and self.state.ramp_percent < 100:
             return "Ramping"
@@ -186,7 +187,11 @@ class CircuitFacts:
     @property
     def trips(self) -> int:
         """How often the instance that opened most did so in the last quarter of an hour."""
-        opened = Counter(t.instance_id for t in self.transitions if t.to_state == "Open")
+        opened = Counter(
+            t.instance_id
+            for t in self.transitions
+            if t.to_state == "Open" and t.mode != OverrideMode.OBSERVE_ONLY
+        )
         return max(opened.values(), default=0)
 
 

@@ -117,21 +117,25 @@ def _segments(
     """(begin, end, state) of one instance, as far as it was heard."""
     end = at if breaker.member.reachable else min(at, breaker.member.row.last_seen_at)
     rows = history.get(breaker.state.instance_id, [])
-    forced = breaker.state.mode in (OverrideMode.FORCE_OPEN, OverrideMode.FORCE_CLOSED)
-    below = (forced and breaker.state.would_be) or breaker.state.state
-    state = rows[0].from_state if rows else below
+    below = _felt(breaker.state.would_be or breaker.state.state, breaker.state.mode)
+    state = _felt(rows[0].from_state, rows[0].mode) if rows else below
     begin = since
     if not rows and breaker.state.cause == "Boot":
         begin = max(since, min(breaker.state.since, end))
     found = []
     for row in rows:
         found.append((begin, row.at, state))
-        begin, state = row.at, row.to_state
+        begin, state = row.at, _felt(row.to_state, row.mode)
     found.append((begin, end, "Ramping" if breaker.observed == "Ramping" else state))
     override = breaker.override
-    if override is not None and forced:
+    if override is not None and breaker.state.mode == override.mode:
         found = _under(found, override.created_at, end, breaker.observed)
     return [(a, b, s) for a, b, s in found if b > a]
+
+
+def _felt(state: str, mode: str) -> str:
+    """What calls met: under ObserveOnly they pass, whatever the breaker below would do."""
+    return "Closed" if mode == OverrideMode.OBSERVE_ONLY else state
 
 
 def _under(

@@ -137,6 +137,22 @@ def test_an_override_of_another_gateway_does_not_show_here() -> None:
     assert card_of(board(), circuit)["kind"] == "tile"
 
 
+def test_under_observe_only_calls_pass_and_what_would_be_is_said() -> None:
+    [one, *_] = three_instances()
+    circuit = builders.circuit()
+    hand = builders.override("ObserveOnly", provider="openai", created_by="oncall", reason="trial")
+    builders.delivery(one, hand)
+    builders.circuit_state(
+        one, circuit, "Open", mode="ObserveOnly", override_uid=str(hand.uid), would_be="Open"
+    )
+    found = board()
+    card = card_of(found, circuit)
+    assert (card["desired"], card["state"], card["seam"]) == ("ObserveOnly", "Closed", None)
+    assert (card["why_strong"], card["why"]) == ("would be Open", "oncall: trial")
+    assert card["lane_open"] == ""
+    assert found.strip["open"] is None
+
+
 def test_a_tile_without_traffic_knows_no_figures() -> None:
     [one, *_] = three_instances()
     circuit = builders.circuit()

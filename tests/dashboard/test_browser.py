@@ -2,70 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from controlplane.models import Instance, Override, Role
 from tests import builders
+from tests.browser import WAIT_MS, chromium, new_page
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 
 pytestmark = pytest.mark.browser
 
-_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-_WAIT_MS = 15_000
-
-
-def _chromium(playwright: Playwright) -> str | None:
-    """Where a Chromium is: named by the environment, the system's, or Playwright's own."""
-    named = os.environ.get("SWITCHGEAR_CHROMIUM")
-    own = playwright.chromium.executable_path
-    for path in (named, "/usr/bin/chromium", "/usr/bin/chromium-browser", own):
-        if path and Path(path).is_file():
-            return path
-    return None
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
-        # Playwright's sync API runs a loop in this thread; the ORM is used beside it, not in it.
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        path = _chromium(playwright)
-        if path is None:
-            pytest.skip("NO CHROMIUM: the browser tests did not run; `playwright install chromium`")
-        chromium = playwright.chromium.launch(executable_path=path, args=_FLAGS)
-        yield chromium
-        chromium.close()
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture
 def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
-    """A page at the log-in; a complaint of the browser fails the test."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.set_default_timeout(_WAIT_MS)
-    opened = context.new_page()
-    complaints: list[str] = []
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on(
-        "console",
-        lambda m: complaints.append(m.text) if "Content Security Policy" in m.text else None,
-    )
-    yield opened
-    context.close()
-    assert complaints == []
+    with new_page(browser) as opened:
+        yield opened
 
 
 def log_in(page: Page, web: WebProcess, role: Role = Role.OPERATOR) -> None:
@@ -79,7 +39,7 @@ def log_in(page: Page, web: WebProcess, role: Role = Role.OPERATOR) -> None:
 
 
 def live(page: Page) -> None:
-    expect(page.locator(".pulse")).to_have_attribute("data-live", "on", timeout=_WAIT_MS)
+    expect(page.locator(".pulse")).to_have_attribute("data-live", "on", timeout=WAIT_MS)
 
 
 def fleet(instances: int = 2) -> list[Instance]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -127,6 +128,23 @@ def test_while_nothing_changes_a_ping_says_how_old_the_data_is(
     with opened(web, oncall) as socket:
         ping = frame(socket, lambda f: f["type"] == "ping")
         assert 0 <= ping["age_s"] < 5
+
+
+def test_while_the_database_cannot_be_read_the_data_is_said_to_age(
+    web: WebProcess, oncall: Client
+) -> None:
+    with opened(web, oncall) as socket:
+        frame(socket, lambda f: f["type"] == "snapshot")
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE rollup_minute RENAME TO rollup_minute_away")
+            cursor.execute("ALTER TABLE circuit_state RENAME TO circuit_state_away")
+        try:
+            frame(socket, lambda f: f["type"] == "ping" and f["age_s"] > 2)
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("ALTER TABLE rollup_minute_away RENAME TO rollup_minute")
+                cursor.execute("ALTER TABLE circuit_state_away RENAME TO circuit_state")
+        frame(socket, lambda f: f.get("age_s", 0) < 2)
 
 
 def test_log_out_closes_the_socket_within_ten_seconds(web: WebProcess, oncall: Client) -> None:

@@ -1,0 +1,86 @@
+"""The shared reader: it reads for viewers only, survives a failed read, and wakes everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from controlplane.reports.wall_rows import Now, Trail, Wall
+from dashboard.feed import Feed
+
+AT = datetime(2026, 11, 24, 14, 3, 22, tzinfo=UTC)
+
+
+def empty(version: int) -> Wall:
+    now = Now(
+        at=AT, version=version, epoch="e", revision=0, gateways=[], instances=[], circuits=[],
+        states=[], overrides=[], deliveries=[], budgets=[], balances=[],
+    )  # fmt: skip
+    return Wall(now, Trail(at=AT, since=AT, minutes=[], transitions=[], reasons=[], peak=None))
+
+
+class Database:
+    """Counts reads; fails while told to."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.broken = False
+        self.failed = asyncio.Event()
+
+    async def read(self) -> Wall:
+        self.reads += 1
+        if self.broken:
+            self.failed.set()
+            raise ConnectionError("gone")
+        return empty(self.reads)
+
+
+async def woken(event: asyncio.Event) -> None:
+    async with asyncio.timeout(10):
+        await event.wait()
+    event.clear()
+
+
+async def test_nobody_looking_is_no_reading() -> None:
+    database = Database()
+    feed = Feed(database.read)
+    async with feed.viewer() as event:
+        await woken(event)
+    seen = database.reads
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert database.reads == seen
+    assert feed.board is not None
+
+
+async def test_two_viewers_share_each_read() -> None:
+    database = Database()
+    feed = Feed(database.read)
+    async with feed.viewer() as first, feed.viewer() as second:
+        await woken(first)
+        await woken(second)
+        assert database.reads == 1
+
+
+async def test_a_failed_read_keeps_the_last_board_and_is_tried_again() -> None:
+    database = Database()
+    feed = Feed(database.read)
+    async with feed.viewer() as event:
+        await woken(event)
+        board = feed.board
+        database.broken = True
+        await woken(database.failed)
+        assert feed.board is board
+        database.broken = False
+        await woken(event)
+        assert feed.board is not None
+        assert feed.board.version == database.reads > 2
+
+
+async def test_a_later_viewer_starts_the_reading_again() -> None:
+    database = Database()
+    feed = Feed(database.read)
+    for _ in range(2):
+        async with feed.viewer() as event:
+            await woken(event)
+    assert database.reads == 2
