@@ -15,6 +15,7 @@ from controlplane.errors import InvalidInput
 
 _OBJECT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,98}[a-z0-9])?")
 _GATEWAY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
+_MOST_LABELS = 64
 _LONGEST = {"reason": 1000, "selector": 400}
 
 
@@ -77,6 +78,8 @@ class Faults:
         ):
             self.add("labels", "write an object of texts")
             return {}
+        if len(value) > _MOST_LABELS:
+            self.add("labels", f"write at most {_MOST_LABELS} labels")
         with self.of("labels"):
             check_labels(value)
         return dict(value)

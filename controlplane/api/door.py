@@ -46,6 +46,8 @@ def authenticate(request: HttpRequest) -> Actor:
             "A credential in a URL ends up in logs: send it as a header, and rotate this one.",
             code="token_in_url",
         )
+    if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+        raise Problem("NUL is in no name and in no text that is stored.", code="nul")
     who = {
         "address": address_of(request),
         "request_id": request.headers.get("X-Request-Id", "")[:64].replace("\x00", ""),

@@ -39,7 +39,7 @@ def list_gateways(request: HttpRequest) -> HttpResponse:
 def get_gateway(request: HttpRequest, name: str) -> HttpResponse:
     """Generations, sync verdicts and ages of every instance."""
     now = datetime.now(UTC)
-    found = fleet.read(now, name.replace("\x00", ""))
+    found = fleet.read(now, name)
     if not found:
         known = [report.row.name for report in fleet.read(now)]
         raise NotFound(f"No gateway is named {name!r}{nearest(name, known)}.")
@@ -97,7 +97,7 @@ def list_audit(
     """Newest first."""
     rows = AuditEntry.objects.order_by("-id")
     filters = {"object_kind": object_kind, "object_name": object_name, "actor": actor}
-    rows = rows.filter(**{k: v.replace("\x00", "\ufffd") for k, v in filters.items() if v})
+    rows = rows.filter(**{k: v for k, v in filters.items() if v})
     if before is not None:
         rows = rows.filter(id__lt=before)
     found = [objects.audit(entry) for entry in rows[:limit]]

@@ -48,7 +48,7 @@ def list_overrides(
 def get_override(request: HttpRequest, name: str) -> HttpResponse:
     """Recorded, delivered and enforced at each instance, in ms since it was recorded."""
     now = datetime.now(UTC)
-    row = Override.objects.filter(name=name.replace("\x00", "")).first()
+    row = Override.objects.filter(name=name).first()
     if row is None:
         raise NotFound(f"No override is named {name!r}.")
     return _answer(row, now)

@@ -100,7 +100,7 @@ def _write(
     head, spec = _split(payload.spec)
     match = head.match.parts() if head.match is not None else None
     version = _version(request, payload.metadata.version())
-    exists = kind.rows().filter(name=name.replace("\x00", "")).exists()
+    exists = kind.rows().filter(name=name).exists()
     if not exists and not merge and version is None:
         level = {"level": head.level or ""} if kind.name == "RetryBudget" else {}
         row = kind.create(
@@ -145,7 +145,7 @@ def _answer(row: _Row, status: int = 200) -> HttpResponse:
 
 
 def _found(kind: _Kind, name: str) -> _Row:
-    row: _Row | None = kind.rows().filter(name=name.replace("\x00", "")).first()
+    row: _Row | None = kind.rows().filter(name=name).first()
     if row is None:
         known = kind.rows().order_by("name").values_list("name", flat=True)
         raise NotFound(f"No {kind.name} is named {name!r}{nearest(name, known)}.")

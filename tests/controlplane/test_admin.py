@@ -40,12 +40,12 @@ def admin() -> Caller:
     return caller(Role.ADMIN)
 
 
-@pytest.mark.parametrize(("method", "path", "body"), WRITES)
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
-def test_nobody_else_may(admin: Caller, role: Role, method: str, path: str, body: Any) -> None:
+def test_nobody_else_may(admin: Caller, role: Role) -> None:
     other = caller(role)
     before = AuditEntry.objects.count()
-    assert other(method, path, body).status_code == 403
+    for method, path, body in WRITES:
+        assert other(method, path, body).status_code == 403, (path, body)
     assert AuditEntry.objects.count() == before
     assert Person.objects.get(username="oncall").role == Role.OPERATOR
 

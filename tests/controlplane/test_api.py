@@ -127,56 +127,54 @@ def test_a_circuit_may_be_named_in_one_word(operator: Caller) -> None:
     assert (spec["model"], spec["region"]) == ("ft:gpt-4o/acme@2", "eu")
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"reason": None}, "reason"),
-        ({"reason": ""}, "reason"),
-        ({"expiresIn": None}, "expiresIn"),
-        ({"expiresIn": "soon"}, "expiresIn"),
-        ({"expiresIn": "25h"}, "expiresIn"),
-        ({"expiresIn": 1e300}, "expiresIn"),
-        ({"expiresIn": None, "expiresAt": "2026-11-30T04:00:00"}, "expiresAt"),
-        ({"expiresIn": None, "expiresAt": "0001-01-01T00:00:00+14:00"}, "expiresAt"),
-        ({"mode": "Open"}, "mode"),
-        ({"provider": "opnai"}, "provider"),
-        ({"circuit": "openai"}, "circuit"),
-        ({"allowLastHealthy": "perhaps"}, "allowLastHealthy"),
-        ({"reasn": "typo"}, "reasn"),
-        ({"expires_in": "30m"}, "expires_in"),
-        ({"gateway": "nowhere"}, "gateway"),
-    ],
-)
-def test_a_fault_names_its_field_in_both_forms(
-    operator: Caller, change: dict[str, Any], field: str
-) -> None:
-    body = FORCE | change
-    flat = operator("POST", "/overrides", body)
-    assert flat.status_code == 422
-    assert field in fields_of(flat)
-    wrapped = operator("POST", "/overrides", {"spec": body})
-    assert f"spec.{field}" in fields_of(wrapped)
+FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"reason": None}, "reason"),
+    ({"reason": ""}, "reason"),
+    ({"expiresIn": None}, "expiresIn"),
+    ({"expiresIn": "soon"}, "expiresIn"),
+    ({"expiresIn": "25h"}, "expiresIn"),
+    ({"expiresIn": 1e300}, "expiresIn"),
+    ({"expiresIn": None, "expiresAt": "2026-11-30T04:00:00"}, "expiresAt"),
+    ({"expiresIn": None, "expiresAt": "0001-01-01T00:00:00+14:00"}, "expiresAt"),
+    ({"mode": "Open"}, "mode"),
+    ({"provider": "opnai"}, "provider"),
+    ({"circuit": "openai"}, "circuit"),
+    ({"allowLastHealthy": "perhaps"}, "allowLastHealthy"),
+    ({"reasn": "typo"}, "reasn"),
+    ({"expires_in": "30m"}, "expires_in"),
+    ({"gateway": "nowhere"}, "gateway"),
+]
+
+
+def test_a_fault_names_its_field_in_both_forms(operator: Caller) -> None:
+    for change, field in FAULTS:
+        body = FORCE | change
+        flat = operator("POST", "/overrides", body)
+        assert flat.status_code == 422, change
+        assert field in fields_of(flat), change
+        wrapped = operator("POST", "/overrides", {"spec": body})
+        assert f"spec.{field}" in fields_of(wrapped), change
     assert not Override.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"", 422),
-        (b"{", 400),
-        (b"[1]", 400),
-        (b'{"reason": NaN}', 400),
-        (b"\xff\xfe", 400),
-        (b'{"spec": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
-        (b'{"reason": "' + b"x" * 3_000_000 + b'"}', 413),
-        (json.dumps(FORCE | {"reason": "a\x00b"}).encode(), 422),
-        (json.dumps(FORCE | {"provider": "\ud800"}).encode(), 422),
-    ],
-)
-def test_a_body_that_cannot_be_used_is_a_4xx(operator: Caller, body: bytes, status: int) -> None:
-    answer = operator("POST", "/overrides", body)
-    assert answer.status_code == status
-    assert answer["Content-Type"] == "application/problem+json"
+BODIES = [
+    (b"", 422),
+    (b"{", 400),
+    (b"[1]", 400),
+    (b'{"reason": NaN}', 400),
+    (b"\xff\xfe", 400),
+    (b'{"spec": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+    (b'{"reason": "' + b"x" * 3_000_000 + b'"}', 413),
+    (json.dumps(FORCE | {"reason": "a\x00b"}).encode(), 422),
+    (json.dumps(FORCE | {"provider": "\ud800"}).encode(), 422),
+]
+
+
+def test_a_body_that_cannot_be_used_is_a_4xx(operator: Caller) -> None:
+    for body, status in BODIES:
+        answer = operator("POST", "/overrides", body)
+        assert answer.status_code == status, body[:40]
+        assert answer["Content-Type"] == "application/problem+json"
 
 
 def test_a_taken_match_is_409_with_the_holder(operator: Caller) -> None:
@@ -304,34 +302,32 @@ def test_a_change_without_effect_makes_no_generation(operator: Caller) -> None:
     assert same.json()["metadata"]["generation"] == read["generation"]
 
 
-@pytest.mark.parametrize(
-    ("path", "spec", "field"),
-    [
-        ("/budgets/tenant", {"ratioPerMille": 1001}, "ratioPerMille"),
-        ("/budgets/tenant", {"ratioPerMille": 0.5}, "ratioPerMille"),
-        ("/budgets/tenant", {"ratioPerMille": True}, "ratioPerMille"),
-        ("/budgets/tenant", {"maxPerSecond": 0.01}, "maxPerSecond"),
-        ("/budgets/tenant", {"ratio": 0.1}, "ratio"),
-        ("/budgets/tenant", {"level": "system"}, "level"),
-        ("/budgets/system", {"match": {"tenant": "acme"}}, "tenant"),
-        ("/budgets/tenant", {"match": {"tenent": "acme"}}, "match.tenent"),
-        ("/policies/default", {"openSeconds": 100, "maxOpenSeconds": 50}, "maxOpenSeconds"),
-        ("/policies/default", {"failureRatio": 0}, "failureRatio"),
-        ("/policies/default", {"rateLimitsCount": 1}, "rateLimitsCount"),
-        ("/policies/default", {"match": {"selector": "a in (b)"}}, "selector"),
-        ("/policies/Bad Name", {}, "name"),
-    ],
-)
-def test_numbers_out_of_bounds_name_their_field(
-    operator: Caller, path: str, spec: dict[str, Any], field: str
-) -> None:
-    read = operator("GET", path)
-    metadata = {}
-    if read.status_code == 200:
-        metadata = {"resourceVersion": read.json()["metadata"]["resourceVersion"]}
-    answer = operator("PUT", path, {"metadata": metadata, "spec": spec})
-    assert answer.status_code == 422
-    assert fields_of(answer)[0] in {f"spec.{field}", f"metadata.{field}"}
+OUT_OF_BOUNDS: list[tuple[str, dict[str, Any], str]] = [
+    ("/budgets/tenant", {"ratioPerMille": 1001}, "ratioPerMille"),
+    ("/budgets/tenant", {"ratioPerMille": 0.5}, "ratioPerMille"),
+    ("/budgets/tenant", {"ratioPerMille": True}, "ratioPerMille"),
+    ("/budgets/tenant", {"maxPerSecond": 0.01}, "maxPerSecond"),
+    ("/budgets/tenant", {"ratio": 0.1}, "ratio"),
+    ("/budgets/tenant", {"level": "system"}, "level"),
+    ("/budgets/system", {"match": {"tenant": "acme"}}, "tenant"),
+    ("/budgets/tenant", {"match": {"tenent": "acme"}}, "match.tenent"),
+    ("/policies/default", {"openSeconds": 100, "maxOpenSeconds": 50}, "maxOpenSeconds"),
+    ("/policies/default", {"failureRatio": 0}, "failureRatio"),
+    ("/policies/default", {"rateLimitsCount": 1}, "rateLimitsCount"),
+    ("/policies/default", {"match": {"selector": "a in (b)"}}, "selector"),
+    ("/policies/Bad Name", {}, "name"),
+]
+
+
+def test_numbers_out_of_bounds_name_their_field(operator: Caller) -> None:
+    for path, spec, field in OUT_OF_BOUNDS:
+        read = operator("GET", path)
+        metadata = {}
+        if read.status_code == 200:
+            metadata = {"resourceVersion": read.json()["metadata"]["resourceVersion"]}
+        answer = operator("PUT", path, {"metadata": metadata, "spec": spec})
+        assert answer.status_code == 422, spec
+        assert fields_of(answer)[0] in {f"spec.{field}", f"metadata.{field}"}, spec
 
 
 def test_a_policy_for_some_gateways_is_made_and_removed(operator: Caller) -> None:
@@ -396,7 +392,7 @@ def test_the_audit_can_be_read_by_object(operator: Caller) -> None:
     name = operator("POST", "/overrides", FORCE).json()["metadata"]["name"]
     (entry,) = operator("GET", f"/audit?kind=Override&name={name}").json()["items"]
     assert (entry["actor"], entry["action"]) == ("token:bootstrap-operator", "force")
-    assert operator("GET", "/audit?actor=%00").json()["items"] == []
+    assert operator("GET", "/audit?actor=nobody").json()["items"] == []
     assert operator("GET", "/audit?limit=0").status_code == 422
 
 
@@ -412,27 +408,34 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), WRITES)
-def test_a_viewer_writes_nothing(viewer: Caller, method: str, path: str, body: Any) -> None:
+def test_a_viewer_writes_nothing(viewer: Caller) -> None:
     before = AuditEntry.objects.count()
-    assert viewer(method, path, body).status_code == 403
+    for method, path, body in WRITES:
+        assert viewer(method, path, body).status_code == 403, path
     assert AuditEntry.objects.count() == before
     assert viewer("GET", "/overrides").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "status"),
-    [
-        ("/overrides", {"Authorization": "Bearer nonsense"}, 401),
-        ("/overrides", {"Authorization": "Basic YTpi"}, 401),
-        ("/overrides?token=SECRET123", {}, 400),
-        ("/overrides?access_token=SECRET123", {}, 400),
-    ],
-)
-def test_the_door(operator: Caller, path: str, headers: dict[str, str], status: int) -> None:
-    answer = operator("GET", path, None, **headers)
-    assert answer.status_code == status
-    assert b"SECRET123" not in answer.content
+def test_the_door(operator: Caller) -> None:
+    for headers in ({"Authorization": "Bearer nonsense"}, {"Authorization": "Basic YTpi"}):
+        assert operator("GET", "/overrides", None, **headers).status_code == 401
+    for query in ("token=SECRET123", "access_token=SECRET123"):
+        answer = operator("GET", f"/overrides?{query}")
+        assert answer.status_code == 400
+        assert b"SECRET123" not in answer.content
+
+
+def test_nul_in_a_path_or_a_query_is_a_400(operator: Caller) -> None:
+    for method, path in (
+        ("GET", "/overrides/a%00b"),
+        ("POST", "/overrides/a%00b/release"),
+        ("DELETE", "/budgets/a%00b"),
+        ("GET", "/gateways/a%00b"),
+        ("GET", "/circuits/openai/a%00b"),
+        ("GET", "/audit?actor=%00"),
+        ("DELETE", "/overrides/x?reason=%00"),
+    ):
+        assert operator(method, path).status_code == 400, path
 
 
 def test_nobody_is_401(installed: Secrets) -> None:

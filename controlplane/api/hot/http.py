@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
+import psycopg
+from psycopg_pool import PoolTimeout
 
-from controlplane.errors import Problem, TooLarge
+from controlplane.errors import Busy, Problem, TooLarge
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -117,6 +119,12 @@ def guarded(handler: Handler) -> Handler:
             if started:
                 raise
             await answer_problem(send, problem)
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            # Postgres is away or a lock is held too long: the caller keeps what it has and waits.
+            log.warning("%s %s: %s", scope["method"], scope["path"], error)
+            if started:
+                raise
+            await answer_problem(send, Busy("Postgres does not answer.", retry_after_s=1))
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if started:
