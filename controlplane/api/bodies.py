@@ -1,7 +1,8 @@
 """The bodies that people send: ``{metadata, spec}`` as in Kubernetes, or the spec's fields alone.
 
 Invariant: an unknown field is an error, because a typo in a command must not be ignored. JSON names
-are camelCase. What the values mean is checked by the actions; here only their types.
+are camelCase, and the snake_case of our own code is understood. What the values mean is checked by
+the actions; here only their types.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _HEAD = {"kind", "apiVersion", "metadata", "spec"}
 class Strict(Schema):
     """A part of a body without room for unknown fields."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=False, extra="forbid")
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
 
 class Metadata(Strict):
