@@ -7,15 +7,20 @@ as it came: every other value is kept as its raw bytes and never decoded.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from controlplane.domain.usage import estimate_tokens
 
+T = TypeVar("T")
 _Fields = dict[str, msgspec.Raw]
 _DECODER = msgspec.json.Decoder(_Fields)
 _ENCODER = msgspec.json.Encoder()
+# Made once: a decoder for a union costs more to build than to use.
+_TEXT = msgspec.json.Decoder(str)
+_FLAG = msgspec.json.Decoder(bool | None)
+_OPTIONS = msgspec.json.Decoder(_Fields | None)
 
 
 class Unreadable(Exception):
@@ -62,29 +67,21 @@ def read(body: bytes) -> Asked:
         raise Unreadable(None, f"the body is not a JSON object: {error}") from error
     if "model" not in fields:
         raise Unreadable("model", "you must name a model: the name of a route of this gateway")
+    options = _value(fields, "stream_options", _OPTIONS) or {}
     return Asked(
-        model=_value(fields, "model", str),
-        stream="stream" in fields and _value(fields, "stream", bool | None) is True,
-        wants_usage=_wants_usage(fields),
+        model=_value(fields, "model", _TEXT) or "",
+        stream=_value(fields, "stream", _FLAG) is True,
+        wants_usage="include_usage" in options and bytes(options["include_usage"]) == b"true",
         size=len(body),
         fields=fields,
-        options=_options(fields),
+        options=options,
     )
 
 
-def _value(fields: _Fields, name: str, kind: Any) -> Any:
+def _value(fields: _Fields, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    if name not in fields:
+        return None
     try:
-        return msgspec.json.decode(fields[name], type=kind)
+        return decoder.decode(fields[name])
     except msgspec.ValidationError as error:
         raise Unreadable(name, f"{name}: {error}") from error
-
-
-def _options(fields: _Fields) -> _Fields:
-    if "stream_options" not in fields:
-        return {}
-    options: _Fields | None = _value(fields, "stream_options", _Fields | None)
-    return options or {}
-
-
-def _wants_usage(fields: _Fields) -> bool:
-    return bytes(_options(fields).get("include_usage", msgspec.Raw(b""))) == b"true"

@@ -11,10 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
+from multidict import istr
+
 from gateway.admission import Priority
 from gateway.config import Caller, Config
 
 DEFAULT_TENANT = "default"
+# Looked up for each request: an ``istr`` spares the folding of its case.
+_TASK, _TENANT = istr("x-switchgear-task"), istr("x-switchgear-tenant")
+_PRIORITY, _TIMEOUT = istr("x-switchgear-priority"), istr("x-switchgear-timeout")
+_IDEMPOTENCY, _AUTHORIZATION = istr("idempotency-key"), istr("authorization")
+_SDK_RETRY = istr("x-stainless-retry-count")
 _MOST = 200
 
 
@@ -48,14 +55,14 @@ class Callers:
 
     def identify(self, headers: Mapping[str, str]) -> Identity:
         """Read a request's headers. Raises ``Refused``."""
-        task = _label(headers, "x-switchgear-task")
+        task = _label(headers, _TASK)
         return Identity(
             tenant=self.tenant(headers),
             task=task or None,
             priority=_priority(headers),
             timeout_s=_timeout(headers),
-            idempotency_key=headers.get("idempotency-key") or None,
-            sdk_retry=headers.get("x-stainless-retry-count", "0") not in ("0", ""),
+            idempotency_key=headers.get(_IDEMPOTENCY) or None,
+            sdk_retry=headers.get(_SDK_RETRY, "0") not in ("0", ""),
         )
 
     def tenant(self, headers: Mapping[str, str]) -> str:
@@ -65,11 +72,11 @@ class Callers:
             if self._require:
                 raise Refused(401, "authorization", "this gateway does not know that key")
             return DEFAULT_TENANT
-        named = _label(headers, "x-switchgear-tenant") if caller.trusted else ""
+        named = _label(headers, _TENANT) if caller.trusted else ""
         return named or caller.tenant
 
     def _caller(self, headers: Mapping[str, str]) -> Caller | None:
-        scheme, _, key = headers.get("authorization", "").partition(" ")
+        scheme, _, key = headers.get(_AUTHORIZATION, "").partition(" ")
         if scheme.lower() != "bearer":
             key = headers.get("x-api-key") or headers.get("api-key") or ""
         digest = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).hexdigest()
@@ -94,7 +101,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _priority(headers: Mapping[str, str]) -> Priority:
-    text = headers.get("x-switchgear-priority")
+    text = headers.get(_PRIORITY)
     if text is None:
         return Priority.NORMAL
     try:
@@ -105,7 +112,7 @@ def _priority(headers: Mapping[str, str]) -> Priority:
 
 
 def _timeout(headers: Mapping[str, str]) -> float | None:
-    text = headers.get("x-switchgear-timeout")
+    text = headers.get(_TIMEOUT)
     if text is None:
         return None
     try:

@@ -226,8 +226,7 @@ class Exchange:
         return Limits(provider_s=due_s, idle_s=route.idle_seconds, left_s=left_s)
 
     def _call(self, circuit: Circuit) -> Call:
-        provider = self._path.config.provider(circuit.provider)
-        assert provider is not None, "Live rejects routes with unknown providers"
+        provider = self._path.upstream.providers[circuit.provider]
         body = self._bodies.get(circuit)
         if body is None:
             body = self._asked.body_for(circuit.model, provider.ask_usage)

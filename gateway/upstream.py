@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import ClientResponse, ClientTimeout
+from multidict import istr
 from yarl import URL
 
 from controlplane.domain.classify import Phase
@@ -25,9 +26,11 @@ from gateway.faults import Progress
 _NO_TIMEOUT = ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 KEEP_ALIVE_S = 15.0
 CHAT = "chat/completions"
-# Of the caller's headers these few go on; its key, cookies and SDK marks do not.
 Signal = Callable[[aiohttp.ClientSession, SimpleNamespace, Any], Awaitable[None]]
-_PASSED_ON = ("openai-beta", "openai-organization", "openai-project", "user-agent")
+# Of the caller's headers these few go on; its key, cookies and SDK marks do not.
+_PASSED_ON = tuple(
+    istr(name) for name in ("openai-beta", "openai-organization", "openai-project", "user-agent")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Upstream:
     """The connections of one worker to every provider."""
 
     def __init__(self, config: Config) -> None:
-        self._most = {provider.name: provider.connections for provider in config.providers}
+        self.providers = {provider.name: provider for provider in config.providers}
         self._urls = {
             provider.name: URL(f"{provider.base_url}/{CHAT}") for provider in config.providers
         }
@@ -72,7 +75,8 @@ class Upstream:
 
     def free(self, provider: str) -> bool:
         """True when one more call to this provider has a place."""
-        return self._in_flight[provider] < self._most.get(provider, 0)
+        known = self.providers.get(provider)
+        return known is not None and self._in_flight[provider] < known.connections
 
     def take(self, provider: str) -> None:
         """Take a place for a call; ``give_back`` must follow."""

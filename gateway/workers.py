@@ -16,6 +16,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 
 from gateway.config import Config
+from gateway.worker import BACKLOG
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +32,20 @@ class CannotBind(Exception):
 
 
 def bind(config: Config) -> socket.socket:
-    """Bind the listener's address. Raises ``CannotBind``."""
+    """Bind the listener's address and listen. Raises ``CannotBind``."""
     host, port = config.gateway.host, config.gateway.port
+    listener = None
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        # Listening from here on: a second gateway on this port fails at once, and callers that
+        # come while a worker starts wait in the queue instead of being refused.
+        listener.listen(BACKLOG)
     except OSError as error:
+        if listener is not None:
+            listener.close()
         text = f"cannot listen on {host}:{port}: {error.strerror}; set gateway.port"
         raise CannotBind(text) from error
     listener.setblocking(False)
@@ -59,6 +66,8 @@ class Workers:
     def stop(self) -> None:
         """Ask every worker to drain, and start none again."""
         self._stop.set()
+        # Else new callers would wait in a queue that nobody empties any more.
+        self._listener.close()
         for process in self._running.values():
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)

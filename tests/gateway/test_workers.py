@@ -147,7 +147,8 @@ async def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
         port = url.rpartition(":")[2]
         path.write_text(path.read_text().replace("port = 0", f"port = {port}"))
         async with command("--config", str(path)) as process:
-            _, said = await process.communicate()
+            async with asyncio.timeout(20):
+                _, said = await process.communicate()
             assert process.returncode == 1
             assert said.decode().count("\n") == 1
             assert f"cannot listen on 127.0.0.1:{port}" in said.decode()
