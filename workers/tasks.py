@@ -12,6 +12,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db import connection
 
+from controlplane.actions.ceiling_prices import refresh
 from controlplane.actions.overrides import end_expired
 from controlplane.ingest import partitions as days
 from controlplane.ingest.retention import delete_expired
@@ -31,6 +32,12 @@ def _raw_retention() -> timedelta:
 def end_expired_overrides() -> list[str]:
     """End the rows of overrides whose time has passed (gateways ended them already)."""
     return end_expired(datetime.now(UTC))
+
+
+@shared_task(name="prices.refresh_ceilings")
+def refresh_ceiling_prices() -> list[str]:
+    """Give gateways with a cost ceiling the prices and rates of today."""
+    return refresh(datetime.now(UTC))
 
 
 @shared_task(name="telemetry.partitions")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from controlplane.actions._fields import Faults
+from controlplane.domain.ceiling import pounds
 from controlplane.wire.desired import Breaker, Bucket
 
 Spec: TypeAlias = Mapping[str, Any]
@@ -38,6 +39,25 @@ class Bound(NamedTuple):
         return ""
 
 
+class Ceiling(NamedTuple):
+    """An amount in pounds: decimal text, because a float would not be exact. Null is no ceiling."""
+
+    optional: bool = True
+
+    def fault(self, value: object) -> str:
+        """What to write instead; '' when the value is within."""
+        wanted = "write pounds as text, such as '2.50', or null to switch it off"
+        if value is None:
+            return ""
+        if not isinstance(value, str) or len(value) > 30:
+            return wanted
+        try:
+            pounds("amount", value)
+        except ValueError:
+            return wanted
+        return ""
+
+
 POLICY_BOUNDS: dict[str, Bound] = {
     "consecutive_failures": Bound(1, 1000, optional=True),
     "failure_ratio": Bound(0.001, 1, whole=False, optional=True),
@@ -53,8 +73,10 @@ POLICY_BOUNDS: dict[str, Bound] = {
     "probe_lease_seconds": Bound(0.1, 3600, whole=False),
     "half_open_max_seconds": Bound(1, 3600, whole=False),
     "ramp_seconds": Bound(0, 3600, whole=False),
+    "requests_per_minute": Bound(0, 10_000_000, optional=True),
+    "tokens_per_minute": Bound(0, 10_000_000_000, optional=True),
 }
-BUDGET_BOUNDS: dict[str, Bound] = {
+BUDGET_BOUNDS: dict[str, Bound | Ceiling] = {
     "ratio_per_mille": Bound(0, 1000),
     "min_per_second": Bound(0, 1000, whole=False),
     "max_per_second": Bound(0, 100_000, whole=False, optional=True),
@@ -62,6 +84,10 @@ BUDGET_BOUNDS: dict[str, Bound] = {
     "window_seconds": Bound(10, 600, whole=False),
     "max_attempts": Bound(1, 20),
     "max_attempts_per_task": Bound(1, 100),
+    "max_cost_gbp": Ceiling(),
+    "cost_window_seconds": Bound(60, 31 * 86_400, whole=False),
+    "max_cost_gbp_per_request": Ceiling(),
+    "max_cost_gbp_per_task": Ceiling(),
 }
 _FLAGS = {"rate_limits_count"}
 
@@ -91,7 +117,7 @@ def _checked(
     given: Spec,
     base: Spec,
     defaults: msgspec.Struct,
-    bounds: Mapping[str, Bound],
+    bounds: Mapping[str, Bound | Ceiling],
     flags: set[str],
     faults: Faults,
 ) -> dict[str, Any]:

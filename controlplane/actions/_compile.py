@@ -12,9 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from controlplane.actions._ceiling_prices import Model, price_book, price_items, reported_models
 from controlplane.domain.compile import Rows, SettingRow, Target, compile_rows
 from controlplane.domain.overrides import OverrideMode, OverrideRow
 from controlplane.domain.precedence import Selection
+from controlplane.domain.pricing import PriceBook
 from controlplane.models import (
     BreakerPolicy,
     ConfigGeneration,
@@ -84,26 +86,44 @@ class Compiler:
     with a thousand gateways the revision's lock is held for moments, not for seconds.
     """
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, now: datetime) -> None:
         self._rows = rows
-        self._made: dict[tuple[tuple[str, ...], ...], Compiled] = {}
-        self._items = {
+        self._now = now
+        self._made: dict[tuple[object, ...], Compiled] = {}
+        self._items: dict[str, dict[str, Any]] = {
             "policies": {r.uid: _policy(r) for r in rows.policies},
             "budgets": {r.uid: _budget(r) for r in rows.budgets},
             "overrides": {r.uid: _override(r) for r in rows.overrides},
             "routes": {r.uid: _route(r) for r in rows.routes},
         }
+        self._reported: dict[int, set[Model]] = {}
+        self._book = PriceBook((), ())
+        if any(item.bucket.has_ceiling for item in self._items["budgets"].values()):
+            self._reported = reported_models()
+            known = set().union(*self._reported.values(), *map(_models, rows.routes))
+            self._book = price_book(provider for provider, _ in known)
 
-    def compile(self, gateway: Target) -> Compiled:
+    def compile(self, gateway: Target, gateway_id: int) -> Compiled:
         """What one gateway is told."""
         mine = compile_rows(self._rows, gateway)
         lists = (mine.policies, mine.budgets, mine.overrides, mine.routes)
-        key = tuple(tuple(row.uid for row in rows) for rows in lists)
+        uids = tuple(tuple(row.uid for row in rows) for rows in lists)
+        models = self._to_price(mine, gateway_id)
+        key = (*uids, models)
         if key not in self._made:
-            named = zip(self._items.items(), key, strict=True)
-            spec = Spec(**{name: [known[uid] for uid in uids] for (name, known), uids in named})
+            named = zip(self._items.items(), uids, strict=True)
+            lists_of = {name: [known[uid] for uid in wanted] for (name, known), wanted in named}
+            spec = Spec(**lists_of, prices=price_items(self._book, models, self._now))
             self._made[key] = Compiled(canonical(spec).decode(), hash_of(spec), spec.count())
         return self._made[key]
+
+    def _to_price(self, mine: Rows, gateway_id: int) -> frozenset[Model]:
+        """The models that this gateway may call, if one of its budgets has a ceiling."""
+        budgets = self._items["budgets"]
+        if not any(budgets[row.uid].bucket.has_ceiling for row in mine.budgets):
+            return frozenset()
+        reported = self._reported.get(gateway_id, set())
+        return frozenset(reported.union(*map(_models, mine.routes)))
 
 
 class Compiled(NamedTuple):
@@ -139,6 +159,10 @@ def _route(row: SettingRow) -> RouteItem:
     return _from({**row.spec, **_identity(row)}, RouteItem)
 
 
+def _models(row: SettingRow) -> set[Model]:
+    return {(target["provider"], target["model"]) for target in row.spec.get("targets", ())}
+
+
 def _identity(row: SettingRow | OverrideRow) -> dict[str, Any]:
     return {"uid": row.uid, "name": row.name, "generation": row.generation}
 
@@ -156,16 +180,27 @@ def _from(spec: Mapping[str, Any], struct: type[_Struct]) -> _Struct:
     return msgspec.convert(dict(spec), struct)
 
 
-def recompile(revision: int, now: datetime) -> list[str]:
-    """Bring every gateway's snapshot up to date; returns the names of those that changed."""
-    compiler = Compiler(alive_rows())
+def outdated(now: datetime) -> list[str]:
+    """The names of the gateways whose snapshot ``recompile`` would change."""
+    return [gateway.name for gateway, _, _ in _changed(now)]
+
+
+def _changed(now: datetime) -> list[tuple[Gateway, int, Compiled]]:
+    """Each gateway that is to be told something new, with the generation that this makes."""
+    compiler = Compiler(alive_rows(), now)
     heads = {head.gateway_id: head for head in GatewayConfig.objects.defer("spec")}
     changed: list[tuple[Gateway, int, Compiled]] = []
     for gateway in Gateway.objects.order_by("name"):
-        made = compiler.compile(Target(gateway.name, gateway.labels))
+        made = compiler.compile(Target(gateway.name, gateway.labels), gateway.pk)
         head = heads.get(gateway.pk)
         if head is None or head.hash != made.hash:
             changed.append((gateway, head.generation + 1 if head else 1, made))
+    return changed
+
+
+def recompile(revision: int, now: datetime) -> list[str]:
+    """Bring every gateway's snapshot up to date; returns the names of those that changed."""
+    changed = _changed(now)
     common = {"revision": revision, "compiled_at": now}
     GatewayConfig.objects.bulk_create(
         [

@@ -133,7 +133,6 @@ def _service_token(name: str, role: Role, token: str, now: datetime) -> list[str
 def _defaults(now: datetime) -> list[str]:
     made = []
     bucket = msgspec.to_builtins(Bucket())
-    bucket.pop("max_cost_gbp")
     for level in budgets.LEVELS:
         if not RetryBudget.objects.filter(level=level).exists():
             budgets.create(actor=SYSTEM, name=level, level=level, spec=bucket, now=now)

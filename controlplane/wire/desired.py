@@ -26,7 +26,10 @@ class Match(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Breaker(Struct, frozen=True, kw_only=True):
-    """Thresholds of design 4.2. ``None`` switches that part off. Times in seconds."""
+    """Thresholds of design 4.2, and the rate of calls to each circuit that is matched.
+
+    ``None`` switches that part off. Times in seconds; the limits a minute are per gateway.
+    """
 
     consecutive_failures: int | None = 5
     failure_ratio: float | None = 0.5
@@ -43,10 +46,17 @@ class Breaker(Struct, frozen=True, kw_only=True):
     half_open_max_seconds: float = 60
     ramp_seconds: float = 10
     rate_limits_count: bool = True
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
 
 
 class Bucket(Struct, frozen=True, kw_only=True):
-    """Numbers of design 4.3. Rates are per gateway and second; ``ratio`` is in thousandths."""
+    """Numbers of design 4.3. Rates are per gateway and second; ``ratio`` is in thousandths.
+
+    Ceilings are decimal text, in pounds. ``max_cost_gbp`` is what the subject of the budget (one
+    tenant, one circuit, the system) may cost within any ``cost_window_seconds`` at one gateway; the
+    other two bound one request and one task of the tenants that a system or tenant budget covers.
+    """
 
     ratio_per_mille: int = 100
     min_per_second: float = 0.1
@@ -56,6 +66,15 @@ class Bucket(Struct, frozen=True, kw_only=True):
     max_attempts: int = 3
     max_attempts_per_task: int = 10
     max_cost_gbp: str | None = None
+    cost_window_seconds: float = 86_400
+    max_cost_gbp_per_request: str | None = None
+    max_cost_gbp_per_task: str | None = None
+
+    @property
+    def has_ceiling(self) -> bool:
+        """True when a gateway needs prices to keep this."""
+        ceilings = (self.max_cost_gbp, self.max_cost_gbp_per_request, self.max_cost_gbp_per_task)
+        return any(ceiling is not None for ceiling in ceilings)
 
 
 class PolicyItem(Struct, frozen=True, kw_only=True):
@@ -93,7 +112,10 @@ class OverrideItem(Struct, frozen=True, kw_only=True):
 
 
 class RouteTarget(Struct, frozen=True, kw_only=True):
-    """One target of a route. ``approved_until`` None with ``approved`` means no end."""
+    """One target of a route. ``approved_until`` None with ``approved`` means no end.
+
+    The rest is the record of the approval (design 4.4), for people: ``features`` were tested.
+    """
 
     provider: str
     model: str
@@ -101,6 +123,11 @@ class RouteTarget(Struct, frozen=True, kw_only=True):
     approved: bool = True
     approved_by: str = ""
     approved_until: datetime | None = None
+    approved_at: datetime | None = None
+    features: list[str] = []
+    processing_regions: list[str] = []
+    transfer_mechanism: str = ""
+    retention_days: int | None = None
 
 
 class RouteItem(Struct, frozen=True, kw_only=True):
@@ -115,7 +142,11 @@ class RouteItem(Struct, frozen=True, kw_only=True):
 
 
 class PriceItem(Struct, frozen=True, kw_only=True):
-    """£ per million tokens of one target, for cost ceilings; decimal text."""
+    """£ per million tokens of one target, for cost ceilings; decimal text.
+
+    A snapshot has them only when one of its budgets has a ceiling, so that a new exchange rate
+    makes no new generation for a gateway that does not look at it.
+    """
 
     provider: str
     model: str
