@@ -22,6 +22,7 @@ _STANDARD_TIERS = frozenset({"", "default", "standard", "auto", "on_demand"})
 _DATED = re.compile(r"(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-latest)\Z")
 # Wide enough for tokens x price x rate to stay exact: 10 + 24 + 20 digits.
 EXACT = Context(prec=60)
+_MOST_REMEMBERED = 10_000
 _ZERO = Decimal(0)
 
 
@@ -94,17 +95,23 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The prices in force of one model at one tier."""
+    """The prices in force of one model at one tier; ``mixed``: not all in ``currency``."""
 
     key: str
     by_kind: Mapping[str, PriceRow]
     exact_tier: bool
+    currency: str
+    mixed: bool
 
 
 class PriceBook:
-    """All dated prices and rates, indexed for a lookup by what was served and when."""
+    """All dated prices and rates, indexed for a lookup by what was served and when.
+
+    What was found is remembered for each name and the time in which no price of it changes.
+    """
 
     def __init__(self, prices: Iterable[PriceRow], rates: Iterable[RateRow]) -> None:
+        prices = list(prices)
         by_model: dict[tuple[str, str, str], dict[str, list[PriceRow]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -114,9 +121,23 @@ class PriceBook:
         self._rates: dict[str, list[RateRow]] = defaultdict(list)
         for rate in sorted(rates, key=lambda row: row.day):
             self._rates[rate.currency].append(rate)
+        self._changes = tuple(sorted({row.valid_from for row in prices}))
+        self._remembered: dict[tuple[str, str, str, int], Found | None] = {}
 
     def find(self, provider: str, model: str, tier: str, at: datetime) -> Found | None:
         """Prices of ``model``, else of its undated name; at its tier, else at the general one."""
+        key = (provider, model, tier, bisect_right(self._changes, at))
+        try:
+            return self._remembered[key]
+        except KeyError:
+            pass
+        if len(self._remembered) >= _MOST_REMEMBERED:
+            # Names come from outside: whoever makes them up must not fill the memory.
+            self._remembered.clear()
+        found = self._remembered[key] = self._look_up(provider, model, tier, at)
+        return found
+
+    def _look_up(self, provider: str, model: str, tier: str, at: datetime) -> Found | None:
         tier = "" if tier in _STANDARD_TIERS else tier
         for name in dict.fromkeys((model, _DATED.sub("", model))):
             for wanted in dict.fromkeys((tier, "")):
@@ -124,7 +145,9 @@ class PriceBook:
                 rows = {k: row for k, dated in kinds.items() if (row := _in_force(dated, at))}
                 if rows:
                     key = f"{name}:{wanted}" if wanted else name
-                    return Found(key, rows, exact_tier=wanted == tier)
+                    quoted = {row.currency for row in rows.values()}
+                    exact = wanted == tier
+                    return Found(key, rows, exact, min(quoted), mixed=len(quoted) > 1)
         return None
 
     def rate(self, currency: str, at: datetime) -> RateRow | None:
@@ -147,7 +170,7 @@ class PriceBook:
         """The cost of an attempt begun at ``at``. ``billing``: billed, not_billed or unknown."""
         found = self.find(provider, served_model or model, tier, at)
         key = found.key if found else None
-        currency = next(iter(found.by_kind.values())).currency if found else None
+        currency = found.currency if found else None
         if billing == "not_billed":
             return Cost(_ZERO, currency, _ZERO, CostStatus.NOT_BILLED, price_key=key)
         if usage is None:
@@ -169,7 +192,7 @@ class PriceBook:
     def _in_pounds(
         self, native: Decimal, found: Found, price_id: int, status: CostStatus, at: datetime
     ) -> Cost:
-        currency = next(iter(found.by_kind.values())).currency
+        currency = found.currency
         if currency == "GBP":
             return Cost(native, currency, native, status, price_id, None, found.key)
         rate = self.rate(currency, at)
@@ -195,19 +218,18 @@ def _in_force(dated: list[PriceRow], at: datetime) -> PriceRow | None:
 def _amount(usage: Usage, found: Found) -> _Amount:
     """Sum of count x price. A missing input or output price makes the whole amount unpriced."""
     prices = found.by_kind
-    if len({price.currency for price in prices.values()}) > 1:
+    if found.mixed:
         return _Amount(None, CostStatus.UNPRICED)
     if usage.input is None or (usage.output is None and "output" in prices):
         return _Amount(None, CostStatus.UNKNOWN)
-    counts = {
-        "input": usage.input,
-        "cached_read": usage.cached_read or 0,
-        "cache_write": usage.cache_write or 0,
-        "output": usage.output or 0,
-        "request": 1 if "request" in prices else 0,
-    }
     total, status, newest = _ZERO, CostStatus.PRICED, 0
-    for kind, count in counts.items():
+    for kind, count in (
+        ("input", usage.input),
+        ("cached_read", usage.cached_read),
+        ("cache_write", usage.cache_write),
+        ("output", usage.output),
+        ("request", 1 if "request" in prices else 0),
+    ):
         if not count:
             continue
         price = prices.get(kind)
@@ -216,7 +238,7 @@ def _amount(usage: Usage, found: Found) -> _Amount:
             price, status = prices.get("input"), CostStatus.ESTIMATED
         if price is None:
             return _Amount(None, CostStatus.UNPRICED)
-        total = EXACT.add(total, EXACT.multiply(Decimal(count), price.per_million))
+        total = EXACT.fma(count, price.per_million, total)
         newest = max(newest, price.id)
     # A call of no tokens still names the prices that say so.
     newest = newest or max(price.id for price in prices.values())

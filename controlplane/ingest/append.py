@@ -1,13 +1,15 @@
 """Rows in, the items that are new out.
 
-Invariant: an event is stored once, whatever batches bring it. The straight way is COPY under a
-savepoint; events that are there already (a client that batches anew) turn it into an insert that
-says which rows are new, and a row that Postgres cannot hold is parted from its neighbours.
+Invariant: an event is stored once, whatever batches bring it. The straight way is binary COPY under
+a savepoint; events that are there already (a client that batches anew) turn it into an insert that
+says which rows are new, and in a batch alone a row that Postgres cannot hold is parted from its
+neighbours.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -31,14 +33,15 @@ class NoPartition(Exception):
 
 def _copy_statement(table: str) -> sql.Composed:
     names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in TABLES[table])
-    return sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table), names)
+    return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(sql.Identifier(table), names)
 
 
 def _insert_statement(table: str) -> sql.Composed:
     columns = TABLES[table]
     return sql.SQL(
         "INSERT INTO {} ({}) SELECT * FROM unnest({})"
-        " ON CONFLICT (gateway_id, id, occurred_at) DO NOTHING RETURNING id"
+        " ON CONFLICT (gateway_id, id, occurred_at) DO NOTHING"
+        " RETURNING gateway_id, id, occurred_at"
     ).format(
         sql.Identifier(table),
         sql.SQL(", ").join(sql.Identifier(name) for name, _ in columns),
@@ -47,11 +50,15 @@ def _insert_statement(table: str) -> sql.Composed:
 
 
 _COPY = {table: _copy_statement(table) for table in TABLES}
+_COPY_TYPES = {table: [kind for _, kind in columns] for table, columns in TABLES.items()}
 _INSERT = {table: _insert_statement(table) for table in TABLES}
 
 
-async def append(conn: AsyncConnection, tables: dict[str, TableRows]) -> Appended:
-    """Write all rows inside the caller's transaction. Raises ``NoPartition``."""
+async def append(conn: AsyncConnection, tables: dict[str, TableRows], *, alone: bool) -> Appended:
+    """Write all rows inside the caller's transaction, each table's in the order given.
+
+    Raises ``NoPartition``, and ``psycopg.DataError`` unless ``alone``.
+    """
     try:
         async with conn.transaction():
             for table, content in tables.items():
@@ -61,26 +68,36 @@ async def append(conn: AsyncConnection, tables: dict[str, TableRows]) -> Appende
         pass
     except psycopg.errors.CheckViolation as error:
         _raise_if_no_partition(error)
+        if not alone:
+            raise psycopg.DataError(str(error)) from error
     except psycopg.DataError:
-        pass
+        if not alone:
+            raise
     appended = Appended()
     for table, content in tables.items():
-        await _append_known(conn, table, content, appended)
+        await _append_known(conn, table, content, appended, alone=alone)
     return appended
 
 
 async def _append_known(
-    conn: AsyncConnection, table: str, content: TableRows, appended: Appended
+    conn: AsyncConnection, table: str, content: TableRows, appended: Appended, *, alone: bool
 ) -> None:
     try:
         async with conn.transaction():
             new = await _insert(conn, table, content.rows)
-        appended.new.extend(item for item in content.items if item.event.id in new)
+        appended.new.extend(
+            item
+            for item in content.items
+            if (item.origin.gateway_id, item.event.id, item.event.occurred_at) in new
+        )
         return
     except psycopg.errors.CheckViolation as error:
         _raise_if_no_partition(error)
+        if not alone:
+            raise psycopg.DataError(str(error)) from error
     except psycopg.DataError:
-        pass
+        if not alone:
+            raise
     for item, row in zip(content.items, content.rows, strict=True):
         try:
             async with conn.transaction():
@@ -92,14 +109,17 @@ async def _append_known(
 
 async def _copy(conn: AsyncConnection, table: str, rows: list[tuple[Any, ...]]) -> None:
     async with conn.cursor() as cursor, cursor.copy(_COPY[table]) as copy:
+        copy.set_types(_COPY_TYPES[table])
         for row in rows:
             await copy.write_row(row)
 
 
-async def _insert(conn: AsyncConnection, table: str, rows: list[tuple[Any, ...]]) -> set[UUID]:
+async def _insert(
+    conn: AsyncConnection, table: str, rows: list[tuple[Any, ...]]
+) -> set[tuple[int, UUID, datetime]]:
     columns = [list(column) for column in zip(*rows, strict=True)]
     cursor = await conn.execute(_INSERT[table], columns)
-    return {found[0] async for found in cursor}
+    return set(await cursor.fetchall())
 
 
 def _raise_if_no_partition(error: psycopg.errors.CheckViolation) -> None:

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 
 from controlplane.domain.tasks import OutcomeRow, Task, merge, of_outcome
 from controlplane.ingest import rollup
-from controlplane.ingest.rows import Item, Origin
+from controlplane.ingest.rows import Item
 from controlplane.models.observed import BudgetRow, StateRow, fold_budgets, fold_states
 from controlplane.models.pool import named_sql
 from controlplane.wire.events import Budget, Outcome, Transition
@@ -21,20 +21,20 @@ from controlplane.wire.events import Budget, Outcome, Transition
 _TASK_UPSERT = Path(__file__).parent / "sql" / "task_upsert.sql"
 
 
-async def fold(conn: AsyncConnection, new: list[Item], origin: Origin) -> bool:
+async def fold(conn: AsyncConnection, new: list[Item]) -> bool:
     """Fold inside the caller's transaction; True when a breaker or a bucket changed."""
-    states = await fold_states(conn, _states(new, origin))
-    budgets = await fold_budgets(conn, _budgets(new, origin))
-    await _fold_tasks(conn, tasks_of(new), origin.gateway_id)
-    await rollup.add(conn, rollup.counted(new, origin.gateway_id))
+    states = await fold_states(conn, _states(new))
+    budgets = await fold_budgets(conn, _budgets(new))
+    await _fold_tasks(conn, tasks_of(new))
+    await rollup.add(conn, *rollup.counted(new))
     return bool(states or budgets)
 
 
-def _states(items: Iterable[Item], origin: Origin) -> list[StateRow]:
+def _states(items: Iterable[Item]) -> list[StateRow]:
     return [
         StateRow(
-            gateway_id=origin.gateway_id,
-            instance_id=origin.instance_id,
+            gateway_id=item.origin.gateway_id,
+            instance_id=item.origin.instance_id,
             circuit_id=item.circuit_id or 0,
             number=event.number,
             state=event.to_state,
@@ -49,7 +49,7 @@ def _states(items: Iterable[Item], origin: Origin) -> list[StateRow]:
                 "consecutive": event.counters.consecutive,
             },
             stuck=event.cause == "Stuck",
-            reported_at=origin.received_at,
+            reported_at=item.origin.received_at,
             report=False,
         )
         for item in items
@@ -57,11 +57,11 @@ def _states(items: Iterable[Item], origin: Origin) -> list[StateRow]:
     ]
 
 
-def _budgets(items: Iterable[Item], origin: Origin) -> list[BudgetRow]:
+def _budgets(items: Iterable[Item]) -> list[BudgetRow]:
     return [
         BudgetRow(
-            gateway_id=origin.gateway_id,
-            instance_id=origin.instance_id,
+            gateway_id=item.origin.gateway_id,
+            instance_id=item.origin.instance_id,
             scope=event.scope,
             balance=event.balance,
             earned=event.earned,
@@ -69,16 +69,16 @@ def _budgets(items: Iterable[Item], origin: Origin) -> list[BudgetRow]:
             refused=event.refused,
             window_s=event.window_s,
             # A gateway's clock that runs ahead must not silence its later words.
-            reported_at=min(event.occurred_at, origin.received_at),
+            reported_at=min(event.occurred_at, item.origin.received_at),
         )
         for item in items
         if isinstance(event := item.event, Budget)
     ]
 
 
-def tasks_of(items: Iterable[Item]) -> dict[tuple[str, str], Task]:
-    """What these outcomes say of tasks that carry the header, by tenant and task."""
-    found: dict[tuple[str, str], Task] = {}
+def tasks_of(items: Iterable[Item]) -> dict[tuple[int, str, str], Task]:
+    """What these outcomes say of tasks with the header, by gateway, tenant and task."""
+    found: dict[tuple[int, str, str], Task] = {}
     for item in items:
         event = item.event
         if not isinstance(event, Outcome) or not event.task:
@@ -95,25 +95,21 @@ def tasks_of(items: Iterable[Item]) -> dict[tuple[str, str], Task]:
                 ended_at=event.ended_at,
             )
         )
-        key = (event.tenant, event.task)
+        key = (item.origin.gateway_id, event.tenant, event.task)
         found[key] = merge(found[key], said) if key in found else said
     return found
 
 
-async def _fold_tasks(
-    conn: AsyncConnection, tasks: dict[tuple[str, str], Task], gateway_id: int
-) -> None:
+async def _fold_tasks(conn: AsyncConnection, tasks: dict[tuple[int, str, str], Task]) -> None:
     if not tasks:
         return
     rows = []
-    for tenant, name in sorted(tasks):
-        task = tasks[tenant, name]
+    for key in sorted(tasks):
+        task = tasks[key]
         first, explicit, implicit = task.first, task.explicit, task.implicit
         rows.append(
             (
-                gateway_id,
-                tenant,
-                name,
+                *key,
                 first and first.at,
                 first and first.request,
                 first.route if first else "",

@@ -8,8 +8,10 @@ number out of range, no time that Postgres or Python cannot hold.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import repeat
 from uuid import UUID
 
 import msgspec
@@ -27,6 +29,7 @@ from controlplane.wire.events import (
     Tokens,
     Transition,
     id_matches,
+    nul_field,
 )
 
 AHEAD = timedelta(hours=24)
@@ -46,6 +49,7 @@ _LONE_SURROGATE = re.compile(
     rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
+_NUL = b"\\u0000"
 _COUNTS = ("input", "cached_read", "cache_write", "output", "reasoning_in_output")
 
 _batch = msgspec.json.Decoder(Batch)
@@ -80,19 +84,24 @@ class _Raws:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """A batch whose every event stands either in ``events`` (by its place) or in ``unread``."""
+    """A batch whose every event stands either in ``events`` (by its place) or in ``unread``.
+
+    ``late`` and ``skewed`` count the events that came over an hour old, and more than five minutes
+    ahead of our clock.
+    """
 
     instance: UUID
     slot: str
     seq: int
+    epoch: str
+    generation: int
     sent_at: datetime
     events: dict[int, AnyEvent]
     unread: list[DeadLetter]
+    newest: datetime
+    late: int
+    skewed: int
     raws: _Raws
-
-    def newest(self) -> datetime:
-        """The time of the newest event; without events, when the batch was made."""
-        return max((event.occurred_at for event in self.events.values()), default=self.sent_at)
 
     def letter(self, index: int, reason: str) -> DeadLetter:
         """A dead letter of an event that turned out later to be impossible to store."""
@@ -102,36 +111,65 @@ class ReadBatch:
 def read_batch(body: bytes, *, now: datetime, retention: timedelta) -> ReadBatch:
     """Read a batch that arrived at ``now``. ``InvalidInput`` or 400 if its head cannot be read."""
     try:
-        batch: Batch | None = _batch.decode(body)
+        # Without a NUL the events' types say all that their texts must be.
+        batch: Batch | None = None if _NUL in body else _batch.decode(body)
     except (msgspec.DecodeError, RecursionError):
         batch = None
-    if batch is None and len(body) <= _MOST_MENDED:
-        body = _LONE_SURROGATE.sub(_marked, body)
+        if len(body) <= _MOST_MENDED:
+            body = _LONE_SURROGATE.sub(_marked, body)
     head: Batch | BatchHead
-    found: list[tuple[AnyEvent | None, str]]
+    found: Iterable[tuple[AnyEvent | None, str]]
     if batch is not None:
-        head, found = batch, [(event, "") for event in batch.events]
+        head, found = batch, zip(batch.events, repeat(""))
     else:
         head = _read_head(body)
-        found = [_read_event(raw) for raw in head.events]
+        found = map(_read_event, head.events)
     _check_head(head, now)
-    raws = _Raws(body)
+    return _sorted_out(head, found, _Raws(body), now, retention)
+
+
+def _sorted_out(
+    head: Batch | BatchHead,
+    found: Iterable[tuple[AnyEvent | None, str]],
+    raws: _Raws,
+    now: datetime,
+    retention: timedelta,
+) -> ReadBatch:
     events: dict[int, AnyEvent] = {}
     unread: list[DeadLetter] = []
+    oldest, late, skewed, farthest = now - retention, now - LATE, now + SKEWED, now + AHEAD
+    times: list[datetime] = []
     for index, (event, reason) in enumerate(found):
-        fault = reason if event is None else _fault(event, now, retention)
-        if event is None or fault is not None:
-            unread.append(DeadLetter(index, _clean(fault or ""), raws.of(index)))
-        else:
-            events[index] = _without_absurd_counts(event)
-    return ReadBatch(head.instance, head.slot, head.seq, head.sent_at, events, unread, raws)
-
-
-def timeliness(occurred_at: datetime, received_at: datetime) -> str:
-    """``late`` (over an hour old), ``skewed`` (over five minutes ahead) or ''."""
-    if received_at - occurred_at > LATE:
-        return "late"
-    return "skewed" if occurred_at - received_at > SKEWED else ""
+        if event is None:
+            unread.append(DeadLetter(index, _clean(reason), raws.of(index)))
+            continue
+        at = event.occurred_at
+        # The plain case first: nearly every event of nearly every batch.
+        if not (oldest <= at <= farthest and id_matches(event.id, at)) or not isinstance(
+            event, Attempt
+        ):
+            fault = _fault(event, now, retention)
+            if fault is not None:
+                unread.append(DeadLetter(index, _clean(fault), raws.of(index)))
+                continue
+        elif event.tokens is not None:
+            event = _without_absurd_counts(event, event.tokens)
+        events[index] = event
+        times.append(at)
+    return ReadBatch(
+        head.instance,
+        head.slot,
+        head.seq,
+        head.epoch,
+        head.generation,
+        head.sent_at,
+        events,
+        unread,
+        max(times, default=head.sent_at),
+        sum(at < late for at in times),
+        sum(at > skewed for at in times),
+        raws,
+    )
 
 
 def _marked(found: re.Match[bytes]) -> bytes:
@@ -159,6 +197,12 @@ def _read_head(body: bytes) -> BatchHead:
 
 
 def _check_head(head: Batch | BatchHead, now: datetime) -> None:
+    nul = nul_field(head)
+    if nul is not None:
+        message = "a text cannot hold a NUL"
+        raise InvalidInput(
+            f"{nul}: {message}", errors=[{"field": nul, "message": message}], code="invalid_batch"
+        )
     if abs(head.sent_at - now) > _ANY_AGE:
         message = "expected a time within ten years of now"
         raise InvalidInput(
@@ -170,7 +214,9 @@ def _check_head(head: Batch | BatchHead, now: datetime) -> None:
 
 def _read_event(raw: msgspec.Raw) -> tuple[AnyEvent | None, str]:
     try:
-        return _event.decode(raw), ""
+        event = _event.decode(raw)
+        nul = nul_field(event)
+        return (event, "") if nul is None else (None, f"{nul}: a text cannot hold a NUL")
     except RecursionError:
         return None, "nested too deeply"
     except msgspec.DecodeError as error:
@@ -199,16 +245,19 @@ def _fault(event: AnyEvent, now: datetime, retention: timedelta) -> str | None:
     return None
 
 
-def _without_absurd_counts(event: AnyEvent) -> AnyEvent:
+def _without_absurd_counts(event: Attempt, tokens: Tokens) -> Attempt:
     """An impossible count becomes "not known" and the usage invalid: it must reach no sum."""
-    if not isinstance(event, Attempt) or event.tokens is None:
+    if (
+        (tokens.input or 0) <= MOST_TOKENS
+        and (tokens.output or 0) <= MOST_TOKENS
+        and (tokens.cached_read or 0) <= MOST_TOKENS
+        and (tokens.cache_write or 0) <= MOST_TOKENS
+        and (tokens.reasoning_in_output or 0) <= MOST_TOKENS
+    ):
         return event
-    counts = {name: getattr(event.tokens, name) for name in _COUNTS}
-    if all(count is None or count <= MOST_TOKENS for count in counts.values()):
-        return event
+    counts = {name: getattr(tokens, name) for name in _COUNTS}
     kept = {n: c if c is not None and c <= MOST_TOKENS else None for n, c in counts.items()}
-    tokens = Tokens(**kept, estimated=event.tokens.estimated, invalid=True)
-    return structs.replace(event, tokens=tokens)
+    return structs.replace(event, tokens=Tokens(**kept, estimated=tokens.estimated, invalid=True))
 
 
 def _place(error: msgspec.DecodeError) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from controlplane.models.pool import named_sql
 _SQL = Path(__file__).parent / "sql"
 _HOUR = timedelta(hours=1)
 _EMPTY = "DELETE FROM rollup_minute WHERE minute >= %(start)s AND minute < %(end)s"
+_EMPTY_REQUESTS = "DELETE FROM rollup_minute_request WHERE minute >= %(start)s AND minute < %(end)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,10 @@ def _minutes(conn: Connection, hour: datetime) -> int:
     with conn.transaction():
         # SHARE ROW EXCLUSIVE: no batch adds to a minute between our sum and our commit.
         conn.execute("LOCK TABLE rollup_minute IN SHARE ROW EXCLUSIVE MODE")
+        conn.execute("LOCK TABLE rollup_minute_request IN SHARE ROW EXCLUSIVE MODE")
         conn.execute(_EMPTY, values)
+        conn.execute(_EMPTY_REQUESTS, values)
+        conn.execute(named_sql(_SQL / "rebuild_requests.sql"), values)
         return conn.execute(named_sql(_SQL / "rebuild_minutes.sql"), values).rowcount
 
 

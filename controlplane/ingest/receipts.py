@@ -6,14 +6,16 @@ wholly or not at all, and a repeat, even one that runs at the same time, is answ
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 from psycopg import AsyncConnection
 
-from controlplane.ingest.read import DeadLetter, ReadBatch
-from controlplane.ingest.rows import Origin
+from controlplane.ingest.prepare import Prepared
+from controlplane.ingest.read import DeadLetter
 from controlplane.models.pool import named_sql
 from controlplane.wire.events import Unread
 
@@ -21,29 +23,47 @@ _CONTIGUOUS = Path(__file__).parent / "sql" / "contiguous.sql"
 _CLAIM = """
 INSERT INTO receipt (gateway_id, instance_id, seq, received_at, sent_at,
                      stored, duplicates, late, skewed)
-VALUES (%s, %s, %s, %s, %s, 0, 0, 0, 0)
-ON CONFLICT (gateway_id, instance_id, seq) DO NOTHING RETURNING seq
+SELECT * FROM unnest(%s::int[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[],
+                     %s::int[], %s::int[], %s::int[], %s::int[])
+    AS r(gateway_id, instance_id, seq, received_at, sent_at, stored, duplicates, late, skewed)
+ORDER BY gateway_id, instance_id, seq
+ON CONFLICT (gateway_id, instance_id, seq) DO NOTHING RETURNING instance_id, seq
 """
 _FILL = """
-UPDATE receipt SET stored = %s, duplicates = %s, late = %s, skewed = %s, unread = %s::jsonb
+UPDATE receipt SET stored = %s, duplicates = %s, unread = %s::jsonb
 WHERE gateway_id = %s AND instance_id = %s AND seq = %s
 """
 _EARLIER = """
-SELECT r.stored, r.duplicates, r.unread, i.contiguous_seq
-FROM receipt r JOIN instance i ON i.id = r.instance_id
-WHERE r.gateway_id = %s AND r.instance_id = %s AND r.seq = %s
+SELECT r.instance_id, r.seq, r.stored, r.duplicates, r.unread, i.contiguous_seq
+FROM receipt r
+JOIN unnest(%s::int[], %s::bigint[], %s::bigint[]) AS w(gateway_id, instance_id, seq)
+  USING (gateway_id, instance_id, seq)
+JOIN instance i ON i.id = r.instance_id
 """
-_LOCK_INSTANCE = "SELECT contiguous_seq FROM instance WHERE id = %s FOR NO KEY UPDATE"
+_LOCK_INSTANCES = """
+SELECT id, contiguous_seq, highest_seq FROM instance
+WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
+"""
 _MOVE_ON = """
-UPDATE instance SET contiguous_seq = %s, highest_seq = GREATEST(highest_seq, %s),
-                    last_seen_at = GREATEST(last_seen_at, %s)
-WHERE id = %s
+UPDATE instance AS i SET contiguous_seq = w.contiguous,
+    highest_seq = GREATEST(i.highest_seq, w.highest),
+    last_seen_at = GREATEST(i.last_seen_at, w.seen)
+FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
+    AS w(id, contiguous, highest, seen)
+WHERE i.id = w.id
 """
 _DEAD_LETTERS = """
 INSERT INTO dead_letter (gateway_id, instance_id, seq, index, received_at, reason, body)
-SELECT %s, %s, %s, index, %s, reason, body
-FROM unnest(%s::int[], %s::text[], %s::bytea[]) AS d(index, reason, body)
+SELECT * FROM unnest(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::timestamptz[],
+                     %s::text[], %s::bytea[])
 """
+
+Key = tuple[int, int]
+"""Instance and seq."""
+
+
+class InstanceGone(Exception):
+    """An instance of the group is not there any more: its gateway was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,87 +76,125 @@ class Stored:
     contiguous: int
 
 
-async def claim(conn: AsyncConnection, batch: ReadBatch, origin: Origin) -> bool:
-    """Write the receipt; False when it was there. Waits for another transaction with the same."""
-    cursor = await conn.execute(
-        _CLAIM,
-        (origin.gateway_id, origin.instance_id, batch.seq, origin.received_at, batch.sent_at),
-    )
-    return await cursor.fetchone() is not None
+@dataclass(slots=True)
+class Place:
+    """Where an instance's numbering stands; ``highest`` as it was before this group."""
+
+    contiguous: int
+    highest: int
 
 
-async def earlier(conn: AsyncConnection, batch: ReadBatch, origin: Origin) -> Stored:
-    """The answer to a batch that is stored already."""
-    cursor = await conn.execute(_EARLIER, (origin.gateway_id, origin.instance_id, batch.seq))
-    row = await cursor.fetchone()
-    assert row is not None
-    unread = msgspec.convert(row[2], list[Unread])
-    return Stored(row[0], row[1], unread, row[3])
+def key_of(prepared: Prepared) -> Key:
+    """What a batch is known by."""
+    return (prepared.origin.instance_id, prepared.batch.seq)
 
 
-async def lock_instance(conn: AsyncConnection, origin: Origin) -> int:
-    """Hold the instance until commit and return its contiguous seq.
+async def claim(conn: AsyncConnection, group: Sequence[Prepared]) -> set[Key]:
+    """Write receipts; returns those that were not there. Waits for other transactions with them.
+
+    They say at once what is nearly always right, that every readable event is new; ``fill`` puts
+    right the few that were not.
+    """
+    rows = [
+        (
+            one.origin.gateway_id,
+            one.origin.instance_id,
+            one.batch.seq,
+            one.origin.received_at,
+            one.batch.sent_at,
+            len(one.items),
+            0,
+            one.batch.late,
+            one.batch.skewed,
+        )
+        for one in group
+    ]
+    cursor = await conn.execute(_CLAIM, [list(column) for column in zip(*rows, strict=True)])
+    return {(row[0], row[1]) for row in await cursor.fetchall()}
+
+
+async def earlier(conn: AsyncConnection, group: Sequence[Prepared]) -> dict[Key, Stored]:
+    """The answers to batches that are stored already."""
+    if not group:
+        return {}
+    keys = [(one.origin.gateway_id, *key_of(one)) for one in group]
+    cursor = await conn.execute(_EARLIER, [list(column) for column in zip(*keys, strict=True)])
+    return {
+        (row[0], row[1]): Stored(row[2], row[3], msgspec.convert(row[4], list[Unread]), row[5])
+        for row in await cursor.fetchall()
+    }
+
+
+async def lock_instances(conn: AsyncConnection, ids: Iterable[int]) -> dict[int, Place]:
+    """Hold the instances until commit; where each one's numbering stands.
 
     Batches of one instance pass here one after another, each seeing the receipts of all before it;
     so ``contiguous`` is right whatever order they commit in. Locked before anything that status
-    reports lock after it.
+    reports lock after it. Raises ``InstanceGone``.
     """
-    cursor = await conn.execute(_LOCK_INSTANCE, (origin.instance_id,))
-    row = await cursor.fetchone()
-    assert row is not None
-    return int(row[0])
+    wanted = sorted(set(ids))
+    cursor = await conn.execute(_LOCK_INSTANCES, (wanted,))
+    found = {row[0]: Place(row[1], row[2]) for row in await cursor.fetchall()}
+    if len(found) < len(wanted):
+        raise InstanceGone
+    return found
 
 
-async def move_on(conn: AsyncConnection, batch: ReadBatch, origin: Origin, contiguous: int) -> int:
-    """Put the instance's highest and contiguous seq forward; returns the latter."""
-    if batch.seq == contiguous + 1:
-        # Only the batch that fills the first hole can move it, so no other looks for the run.
-        cursor = await conn.execute(
-            named_sql(_CONTIGUOUS),
-            {
-                "gateway": origin.gateway_id,
-                "instance": origin.instance_id,
-                "contiguous": contiguous,
-            },
-        )
-        row = await cursor.fetchone()
-        assert row is not None
-        contiguous = max(contiguous, row[0] or 0)
-    seen = min(batch.newest(), origin.received_at)
-    await conn.execute(_MOVE_ON, (contiguous, batch.seq, seen, origin.instance_id))
-    return contiguous
-
-
-async def fill(
-    conn: AsyncConnection,
-    batch: ReadBatch,
-    origin: Origin,
-    said: Stored,
-    *,
-    late: int,
-    skewed: int,
+async def move_on(
+    conn: AsyncConnection, claimed: Sequence[Prepared], places: dict[int, Place]
 ) -> None:
-    """Write into the receipt what it will answer from now on."""
+    """Put the instances' highest and contiguous seq forward, in the rows and in ``places``."""
+    seqs: dict[int, list[int]] = {}
+    seen: dict[int, datetime] = {}
+    gateways: dict[int, int] = {}
+    for one in claimed:
+        instance, at = one.origin.instance_id, min(one.batch.newest, one.origin.received_at)
+        seqs.setdefault(instance, []).append(one.batch.seq)
+        seen[instance] = max(seen.get(instance, at), at)
+        gateways[instance] = one.origin.gateway_id
+    ids = sorted(seqs)
+    for instance in ids:
+        place, new = places[instance], set(seqs[instance])
+        if place.highest > place.contiguous and place.contiguous + 1 in new:
+            # A hole is filled: what lies behind it is known by the receipts alone.
+            place.contiguous = await _run_end(conn, gateways[instance], instance, place.contiguous)
+        while place.contiguous + 1 in new:
+            place.contiguous += 1
+    contiguous = [places[i].contiguous for i in ids]
+    highest = [max(seqs[i]) for i in ids]
+    await conn.execute(_MOVE_ON, (ids, contiguous, highest, [seen[i] for i in ids]))
+
+
+async def _run_end(conn: AsyncConnection, gateway: int, instance: int, contiguous: int) -> int:
+    values = {"gateway": gateway, "instance": instance, "contiguous": contiguous}
+    row = await (await conn.execute(named_sql(_CONTIGUOUS), values)).fetchone()
+    return max(contiguous, (row and row[0]) or 0)
+
+
+async def fill(conn: AsyncConnection, prepared: Prepared, said: Stored) -> None:
+    """Write into a receipt what it will answer from now on, if ``claim`` guessed otherwise."""
+    if said.stored == len(prepared.items) and not said.unread:
+        return
     unread = msgspec.json.encode(said.unread).decode()
-    where = (origin.gateway_id, origin.instance_id, batch.seq)
-    await conn.execute(_FILL, (said.stored, said.duplicates, late, skewed, unread, *where))
+    where = (prepared.origin.gateway_id, *key_of(prepared))
+    await conn.execute(_FILL, (said.stored, said.duplicates, unread, *where))
 
 
 async def keep_letters(
-    conn: AsyncConnection, batch: ReadBatch, origin: Origin, letters: list[DeadLetter]
+    conn: AsyncConnection, letters: Sequence[tuple[Prepared, DeadLetter]]
 ) -> None:
-    """Keep what could not be read, with the reasons."""
+    """Keep what could not be read or stored, with the reasons."""
     if not letters:
         return
-    await conn.execute(
-        _DEAD_LETTERS,
+    rows = [
         (
-            origin.gateway_id,
-            origin.instance_id,
-            batch.seq,
-            origin.received_at,
-            [letter.index for letter in letters],
-            [letter.reason for letter in letters],
-            [letter.body for letter in letters],
-        ),
-    )
+            one.origin.gateway_id,
+            *key_of(one),
+            letter.index,
+            one.origin.received_at,
+            letter.reason,
+            letter.body,
+        )
+        for one, letter in letters
+    ]
+    await conn.execute(_DEAD_LETTERS, [list(column) for column in zip(*rows, strict=True)])

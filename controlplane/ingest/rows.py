@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
-from uuid import UUID
+from typing import Any, NamedTuple
 
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.pricing import Cost
@@ -117,32 +116,28 @@ _NO_TOKENS = Tokens()
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One event on its way into the database."""
+class Origin:
+    """Whose batch it is, when it arrived, and its place in the group that is committed."""
 
+    gateway_id: int
+    instance_id: int
+    received_at: datetime
+    place: int
+
+
+class Item(NamedTuple):
+    """One event on its way into the database. ``index``: its place in its batch."""
+
+    origin: Origin
     index: int
     event: AnyEvent
     circuit_id: int | None
     cost: Cost | None
 
-    @property
-    def is_budget(self) -> bool:
-        """Budgets have no event table: only their newest word is kept."""
-        return isinstance(self.event, Budget)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Whose batch it is and when it arrived."""
-
-    gateway_id: int
-    instance_id: int
-    received_at: datetime
-
 
 @dataclass(slots=True)
 class TableRows:
-    """The rows of one table, in the order of their ids, with the items they came from."""
+    """The rows of one table with the items they came from, in the same order."""
 
     items: list[Item] = field(default_factory=list)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -155,27 +150,9 @@ def circuit_of(event: AnyEvent) -> Circuit | None:
     return Circuit(event.provider, event.model, event.region)
 
 
-def table_rows(items: list[Item], origin: Origin) -> dict[str, TableRows]:
-    """Rows for each table that has any.
-
-    An id that stands twice in one batch is one event: the first is taken.
-    """
-    seen: set[UUID] = set()
-    tables: dict[str, TableRows] = {}
-    # By id, so that two batches with the same events wait for each other in the same order.
-    for item in sorted(items, key=lambda i: (i.event.id, i.index)):
-        if item.is_budget or item.event.id in seen:
-            continue
-        seen.add(item.event.id)
-        name, row = _row(item, origin)
-        table = tables.setdefault(name, TableRows())
-        table.items.append(item)
-        table.rows.append(row)
-    return {name: tables[name] for name in TABLES if name in tables}
-
-
-def _row(item: Item, origin: Origin) -> tuple[str, tuple[Any, ...]]:
-    event = item.event
+def add_row(tables: dict[str, TableRows], item: Item) -> None:
+    """Put an event's row into its table's. Budgets have none: only their newest word is kept."""
+    origin, _, event, circuit_id, cost = item
     stamps = (
         origin.gateway_id,
         origin.instance_id,
@@ -183,17 +160,57 @@ def _row(item: Item, origin: Origin) -> tuple[str, tuple[Any, ...]]:
         event.occurred_at,
         origin.received_at,
     )
-    match event:
-        case Attempt():
-            assert item.cost is not None
-            return "attempt", (*stamps, item.circuit_id, *_attempt(event, item.cost))
-        case Refusal():
-            return "refusal", (*stamps, item.circuit_id, *_refusal(event))
-        case Outcome():
-            return "outcome", (*stamps, *_outcome(event))
-        case Transition():
-            return "transition", (*stamps, item.circuit_id, *_transition(event))
-    raise TypeError(f"{type(event).__name__} has no table")
+    row: tuple[Any, ...]
+    if isinstance(event, Attempt):
+        assert cost is not None
+        table, row = tables["attempt"], (*stamps, circuit_id, *_attempt(event, cost))
+    elif isinstance(event, Refusal):
+        table, row = tables["refusal"], (*stamps, circuit_id, *_refusal(event))
+    elif isinstance(event, Outcome):
+        table, row = tables["outcome"], (*stamps, *_outcome(event))
+    elif isinstance(event, Transition):
+        table, row = tables["transition"], (*stamps, circuit_id, *_transition(event))
+    else:
+        return
+    table.items.append(item)
+    table.rows.append(row)
+
+
+def no_rows() -> dict[str, TableRows]:
+    """Every event table, empty, in the order in which they are written."""
+    return {name: TableRows() for name in TABLES}
+
+
+def joined(parts: list[dict[str, TableRows]]) -> dict[str, TableRows]:
+    """One set of tables of several batches, each event once, by id; tables without rows are left
+    out.
+
+    By id, so that two transactions with the same events wait for each other in the same order. An
+    event that stands twice is the first one's: the first batch's, the first place's.
+    """
+    tables: dict[str, TableRows] = {}
+    for name in TABLES:
+        rows = [row for part in parts for row in part[name].rows]
+        if rows:
+            items = [item for part in parts for item in part[name].items]
+            tables[name] = _by_id(items, rows)
+    return tables
+
+
+def _by_id(items: list[Item], rows: list[tuple[Any, ...]]) -> TableRows:
+    ids = [item.event.id.int for item in items]
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    if len(set(ids)) < len(ids):
+        seen: set[tuple[int, int, datetime]] = set()
+        once = []
+        for place in order:
+            item = items[place]
+            key = (item.origin.gateway_id, ids[place], item.event.occurred_at)
+            if key not in seen:
+                seen.add(key)
+                once.append(place)
+        order = once
+    return TableRows([items[place] for place in order], [rows[place] for place in order])
 
 
 def _attempt(event: Attempt, cost: Cost) -> tuple[Any, ...]:

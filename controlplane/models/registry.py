@@ -20,6 +20,8 @@ _CACHE_LIMIT = 50_000
 # A boot that was stored without ever having its slot: replaced before it was first seen.
 _NEVER_CURRENT = timedelta(microseconds=1)
 _known: dict[Circuit, int] = {}
+# Instances whose next batch can change nothing about their slot: only those are remembered.
+_settled: dict[tuple[int, UUID], int] = {}
 
 _FIND_CIRCUITS = """
 SELECT c.id, c.provider, c.model, c.region
@@ -98,8 +100,30 @@ def _columns(circuits: list[Circuit]) -> tuple[list[str], list[str], list[str]]:
 
 
 def forget_circuits() -> None:
-    """Empty the process's cache: the database is another one (a new epoch, a test's clean-up)."""
+    """Empty the process's caches: the database is another one (a new epoch, a test's clean-up)."""
     _known.clear()
+    _settled.clear()
+
+
+async def instance_id_of(
+    conn: AsyncConnection,
+    gateway_id: int,
+    boot_id: UUID,
+    slot: str,
+    now: datetime,
+    *,
+    alive_at: datetime,
+) -> int:
+    """The id of ``instance_row``, remembered by this process. Call it outside a transaction."""
+    key = (gateway_id, boot_id)
+    known = _settled.get(key)
+    if known is None:
+        known, current = await instance_row(conn, gateway_id, boot_id, slot, now, alive_at=alive_at)
+        if current:
+            if len(_settled) > _CACHE_LIMIT:
+                _settled.clear()
+            _settled[key] = known
+    return known
 
 
 async def instance_row(

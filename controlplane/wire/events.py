@@ -8,8 +8,9 @@ Unknown fields are ignored, so an older control plane reads a newer gateway.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -21,6 +22,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 Label = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00]*\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\Z")]
 Text = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00]*\Z")]
+# The same in events, where a pattern for each text was measured at half the time of decoding a
+# batch. JSON can hold a NUL only as its escape, so a reader looks for that once in the whole body
+# and asks ``nul_field`` when it is there.
+_Label = Annotated[str, Meta(max_length=200)]
+_Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_Text = Annotated[str, Meta(max_length=1000)]
 Instant = Annotated[datetime, Meta(tz=True)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Millis = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -70,27 +77,27 @@ class Attempt(Event, frozen=True, kw_only=True, omit_defaults=True, tag="attempt
     """A connection or a send to a provider was begun at ``occurred_at`` and ended later."""
 
     request: UUID
-    task: Label | None = None
+    task: _Label | None = None
     ordinal: Ordinal
     role: Role
     rerouted: bool = False
-    provider: Name
-    model: Name
-    served_model: Label | None = None
-    region: Label = ""
-    key: Label = ""
-    tenant: Label = "default"
-    route: Label = ""
+    provider: _Name
+    model: _Name
+    served_model: _Label | None = None
+    region: _Label = ""
+    key: _Label = ""
+    tenant: _Label = "default"
+    route: _Label = ""
     status: Annotated[int, Meta(ge=0, le=999)] | None = None
     verdict: VerdictKind
-    reason: Label = ""
+    reason: _Label = ""
     counts_against_breaker: bool = False
     retry_after_s: Annotated[float, Meta(ge=0)] | None = None
     first_byte_ms: Millis | None = None
     ended_ms: Millis | None = None
     waited_ms: Millis = 0
     tokens: Tokens | None = None
-    service_tier: Label = ""
+    service_tier: _Label = ""
     billing: Billing
     served: bool = False
     generation: Count = 0
@@ -100,15 +107,15 @@ class Refusal(Event, frozen=True, kw_only=True, omit_defaults=True, tag="refusal
     """A call that was not made, with the gate that stopped it. Never an attempt."""
 
     request: UUID
-    task: Label | None = None
-    provider: Name
-    model: Name
-    region: Label = ""
-    key: Label = ""
-    tenant: Label = "default"
-    route: Label = ""
+    task: _Label | None = None
+    provider: _Name
+    model: _Name
+    region: _Label = ""
+    key: _Label = ""
+    tenant: _Label = "default"
+    route: _Label = ""
     gate: Gate
-    detail: Text = ""
+    detail: _Text = ""
     would_have: bool = False
     generation: Count = 0
 
@@ -117,12 +124,12 @@ class Outcome(Event, frozen=True, kw_only=True, omit_defaults=True, tag="outcome
     """How a request ended (``explicit`` false), or what a caller said of a task (true)."""
 
     request: UUID | None = None
-    task: Label | None = None
-    tenant: Label = "default"
-    route: Label = ""
+    task: _Label | None = None
+    tenant: _Label = "default"
+    route: _Label = ""
     success: bool
     explicit: bool = False
-    reason: Label = ""
+    reason: _Label = ""
     started_at: Instant | None = None
     ended_at: Instant | None = None
     latency_ms: Millis | None = None
@@ -141,13 +148,13 @@ class Counters(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Transition(Event, frozen=True, kw_only=True, omit_defaults=True, tag="transition"):
     """One breaker of one instance changed; ``number`` rises by 1 per instance and circuit."""
 
-    provider: Name
-    model: Name
-    region: Label = ""
+    provider: _Name
+    model: _Name
+    region: _Label = ""
     number: Annotated[int, Meta(ge=1, le=2**53)]
     from_state: State = msgspec.field(name="from")
     to_state: State = msgspec.field(name="to")
-    cause: Name
+    cause: _Name
     counters: Counters = Counters()
     next_probe_at: Instant | None = None
     mode: Mode = "Auto"
@@ -157,7 +164,7 @@ class Transition(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tran
 class Budget(Event, frozen=True, kw_only=True, omit_defaults=True, tag="budget"):
     """A retry budget's bucket as it stood. ``scope`` is ``level/subject``."""
 
-    scope: Name
+    scope: _Name
     balance: int
     earned: Count = 0
     spent: Count = 0
@@ -172,9 +179,9 @@ class BatchHead(Struct, frozen=True, kw_only=True):
     """A batch without its events, for reading a batch whose events are not all understood."""
 
     instance: UUID
-    slot: Name
+    slot: _Name
     seq: Annotated[int, Meta(ge=1, le=2**53)]
-    epoch: Label = ""
+    epoch: _Label = ""
     generation: Count = 0
     sent_at: Instant
     events: Annotated[list[msgspec.Raw], Meta(max_length=5000)]
@@ -184,9 +191,9 @@ class Batch(Struct, frozen=True, kw_only=True):
     """Events of one instance. Content and ``seq`` are fixed on disk before the first send."""
 
     instance: UUID
-    slot: Name
+    slot: _Name
     seq: Annotated[int, Meta(ge=1, le=2**53)]
-    epoch: Label = ""
+    epoch: _Label = ""
     generation: Count = 0
     sent_at: Instant
     events: Annotated[list[AnyEvent], Meta(max_length=5000)]
@@ -215,9 +222,28 @@ class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unread: list[Unread] = []
 
 
+def nul_field(value: Struct) -> str | None:
+    """The path of the first text with a NUL in an event or a batch's head; None without one."""
+    return next(_nul_fields(value), None)
+
+
+def _nul_fields(value: Struct) -> Iterator[str]:
+    for field in msgspec.structs.fields(value):
+        held: Any = getattr(value, field.name)
+        if isinstance(held, str) and "\0" in held:
+            yield field.encode_name
+        elif isinstance(held, Struct):
+            yield from (f"{field.encode_name}.{inner}" for inner in _nul_fields(held))
+
+
 def id_matches(event_id: UUID, occurred_at: datetime) -> bool:
     """True when the id is a UUIDv7 of the event's own millisecond."""
-    return event_id.version == 7 and event_id.int >> 80 == unix_millis(occurred_at)
+    value = event_id.int
+    return (
+        value >> 80 == unix_millis(occurred_at)
+        and (value >> 76) & 0xF == 7
+        and (value >> 62) & 0b11 == 0b10
+    )
 
 
 def unix_millis(at: datetime) -> int:

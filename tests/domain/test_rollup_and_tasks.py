@@ -4,71 +4,132 @@ import random
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import reduce
+from typing import Any, get_args
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.rollup import Counts, TokenCounts, minute_of, of_attempt, of_refusal
+from controlplane.domain.histogram import bucket_of
+from controlplane.domain.pricing import Cost, CostStatus
+from controlplane.domain.rollup import COUNTERS, MinuteSums, RequestSums, minute_of
 from controlplane.domain.tasks import OutcomeRow, Start, Task, Word, merge, of_outcome
+from controlplane.wire.events import Attempt, Gate, Role, Tokens, VerdictKind
+
+OTHER_GATES = ("rate", "concurrency", "key", "deadline", "policy", "cost")
 
 T0 = datetime(2026, 11, 30, 3, 10, tzinfo=UTC)
-TOKENS = TokenCounts(input=100, cached_read=20, cache_write=3, output=40)
+TOKENS = Tokens(input=100, cached_read=20, cache_write=3, output=40, reasoning_in_output=7)
+PENNY = Cost(Decimal("0.02"), "USD", Decimal("0.01"), CostStatus.PRICED)
 
 
-def attempt(**over: object) -> Counts:
+def attempt(**over: Any) -> Attempt:
     given = {
+        "id": UUID(int=1),
+        "occurred_at": T0,
+        "request": UUID(int=2),
+        "ordinal": 1,
         "role": "first",
+        "provider": "openai",
+        "model": "gpt-4o",
         "verdict": "success",
-        "counts_against_breaker": False,
+        "billing": "billed",
         "served": True,
         "tokens": TOKENS,
-        "cost_gbp": Decimal("0.01"),
         "ended_ms": 700,
+        "first_byte_ms": 40,
     } | over
-    return of_attempt(**given)  # type: ignore[arg-type]
+    return Attempt(**given)
+
+
+def sums(cost: Cost = PENNY, **over: Any) -> MinuteSums:
+    found = MinuteSums()
+    found.add_attempt(attempt(**over), cost)
+    return found
+
+
+def named(found: MinuteSums) -> dict[str, int]:
+    """The counters that are not 0."""
+    return {name: found[name] for name in COUNTERS if found[name]}
 
 
 def test_a_served_attempt_wastes_nothing() -> None:
-    assert attempt() == Counts(
-        attempts=1,
-        firsts=1,
-        succeeded=1,
-        served=1,
-        input_tokens=100,
-        cached_tokens=20,
-        cache_write_tokens=3,
-        output_tokens=40,
-        cost_gbp=Decimal("0.01"),
-        ended_ms_sum=700,
-        ended_count=1,
-    )
+    found = sums()
+    assert named(found) == {
+        "attempts": 1,
+        "firsts": 1,
+        "succeeded": 1,
+        "served": 1,
+        "input_tokens": 100,
+        "cached_tokens": 20,
+        "cache_write_tokens": 3,
+        "output_tokens": 40,
+        "reasoning_tokens": 7,
+        "cost_priced": 1,
+        "ended_ms_sum": 700,
+        "ended_count": 1,
+    }
+    assert found.money == [Decimal("0.01"), 0, 0, 0]
+    assert (found.latency, found.first_byte) == ({bucket_of(700): 1}, {40: 1})
 
 
 def test_an_attempt_that_was_not_served_is_wasted_whatever_its_verdict() -> None:
-    found = attempt(served=False, role="retry", verdict="partial", counts_against_breaker=True)
-    assert (found.wasted_tokens, found.wasted_gbp) == (163, Decimal("0.01"))
-    assert (found.retries, found.firsts, found.failed, found.succeeded) == (1, 0, 1, 0)
+    estimated = Cost(Decimal("0.02"), "USD", Decimal("0.01"), CostStatus.ESTIMATED)
+    found = sums(
+        estimated, served=False, role="retry", verdict="partial", counts_against_breaker=True
+    )
+    assert found["wasted_tokens"] == 163
+    assert found.money == [Decimal("0.01")] * 4
+    assert (found["retries"], found["firsts"], found["failed"], found["succeeded"]) == (1, 0, 1, 0)
+    assert (found["partial"], found["cost_estimated"]) == (1, 1)
 
 
 def test_an_unknown_cost_is_counted_and_adds_no_money() -> None:
-    found = attempt(cost_gbp=None, ended_ms=None)
-    assert (found.unpriced, found.cost_gbp, found.ended_count) == (1, 0, 0)
+    found = sums(Cost(None, None, None, CostStatus.UNKNOWN), ended_ms=None, served=False)
+    assert (found["unpriced"], found["wasted_unpriced"], found["cost_unknown"]) == (1, 1, 1)
+    assert (found.money, found["ended_count"], found.latency) == ([0, 0, 0, 0], 0, {})
 
 
-def test_refusals_are_counted_by_gate_and_observed_ones_apart() -> None:
-    assert of_refusal(gate="breaker", would_have=False) == Counts(refused_breaker=1)
-    assert of_refusal(gate="override", would_have=False) == Counts(refused_override=1)
-    assert of_refusal(gate="budget", would_have=False) == Counts(refused_budget=1)
-    assert of_refusal(gate="deadline", would_have=False) == Counts(refused_other=1)
-    assert of_refusal(gate="breaker", would_have=True) == Counts(would_refuse=1)
+@pytest.mark.parametrize(
+    ("gate", "would_have", "counters"),
+    [
+        ("breaker", False, {"refused_breaker": 1}),
+        ("override", False, {"refused_override": 1}),
+        ("budget", False, {"refused_budget": 1}),
+        *((g, False, {f"refused_{g}": 1, "refused_other": 1}) for g in OTHER_GATES),
+        ("breaker", True, {"would_refuse": 1}),
+    ],
+)
+def test_refusals_are_counted_by_gate_and_observed_ones_apart(
+    gate: str, would_have: bool, counters: dict[str, int]
+) -> None:
+    found = MinuteSums()
+    found.add_refusal(gate=gate, would_have=would_have)
+    assert named(found) == counters
 
 
 def test_pounds_are_added_without_rounding() -> None:
-    tiny = Counts(cost_gbp=Decimal(1).scaleb(-28))
-    assert (Counts(cost_gbp=Decimal(12345)) + tiny).cost_gbp == Decimal(
-        "12345.0000000000000000000000000001"
-    )
+    found = sums(Cost(None, "GBP", Decimal(12345), CostStatus.PRICED))
+    found.add_attempt(attempt(), Cost(None, "GBP", Decimal(1).scaleb(-28), CostStatus.PRICED))
+    assert found.money[0] == Decimal("12345.0000000000000000000000000001")
+
+
+def test_every_word_of_the_wire_has_its_counter() -> None:
+    for role in get_args(Role):
+        assert sums(role=role)["attempts"] == 1
+    for verdict in get_args(VerdictKind):
+        assert sums(verdict=verdict)["attempts"] == 1
+    for gate in get_args(Gate):
+        MinuteSums().add_refusal(gate=gate, would_have=False)
+
+
+def test_requests_are_counted_with_their_latency_and_their_age_in_queues() -> None:
+    found = RequestSums()
+    found.add(success=True, latency_ms=1000, waited_ms=0)
+    found.add(success=False, latency_ms=None, waited_ms=30)
+    assert (found.requests, found.succeeded) == (2, 1)
+    assert (found.latency, found.waited) == ({bucket_of(1000): 1}, {0: 1, 30: 1})
 
 
 def test_a_minute_is_utc_whatever_the_zone_of_the_time() -> None:

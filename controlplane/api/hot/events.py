@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from controlplane.api.hot.auth import authenticate
+from controlplane.api.hot.auth import Caller, authenticate
 from controlplane.api.hot.http import Receive, Scope, Send, answer_json, header, read_body
 from controlplane.api.hot.lifespan import ON_START
+from controlplane.api.hot.room import Room
 from controlplane.api.hot.unpack import known, unpack
-from controlplane.errors import Busy, Problem
+from controlplane.errors import Busy, Problem, TooLarge
 from controlplane.ingest.partitions import ensure_ahead
 from controlplane.ingest.pipeline import accept
 from controlplane.models.pool import pool
+from controlplane.wire.events import Receipt
 
-MOST_BYTES_SENT = 4 * 1024 * 1024
-MOST_BYTES_UNPACKED = 32 * 1024 * 1024
-# At most this many requests may be reading or waiting, and this many work at once: fewer than the
-# pool has connections, so that status reports and watches always find one.
-_MOST_IN_FLIGHT = 64
-_MOST_AT_WORK = 4
+MIB = 1024 * 1024
+MOST_BYTES_SENT = 4 * MIB
+MOST_BYTES_UNPACKED = 32 * MIB
+# How many requests may be here at once, and how many of one gateway, whose slow or many senders
+# must leave places for the others.
+_MOST_IN_FLIGHT = 128
+_MOST_OF_ONE = 64
+# What may be in memory at once of bodies as sent, and of bodies unpacked.
+_SENT_ROOM = 64 * MIB
+_UNPACKED_ROOM = 128 * MIB
 _WAIT_SECONDS = 5.0
 _READ_SECONDS = 20.0
-# A small body is unpacked sooner than a thread takes it and gives it back, unless it is a bomb,
-# which this size keeps to a few milliseconds.
-_SMALL = 4 * 1024
+# What comes out up to this size is unpacked sooner than a thread takes it and gives it back; the
+# rest of a larger one, or of a bomb, is left to the thread.
+_AT_ONCE = MIB
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +52,12 @@ class Door:
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self._at_work = asyncio.Semaphore(_MOST_AT_WORK)
+        self.sent = Room(_SENT_ROOM)
+        self.unpacked = Room(_UNPACKED_ROOM)
+        self._of: Counter[int] = Counter()
 
-    @asynccontextmanager
-    async def entered(self) -> AsyncIterator[None]:
+    @contextmanager
+    def entered(self) -> Iterator[None]:
         """Count a request in; ``Busy`` when too many are there."""
         if self.in_flight >= _MOST_IN_FLIGHT:
             raise Busy("Too many batches at once; send it again later.", retry_after_s=1)
@@ -58,18 +67,18 @@ class Door:
         finally:
             self.in_flight -= 1
 
-    @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
-        """Wait for a place among those at work; ``Busy`` when none comes free in time."""
-        try:
-            async with asyncio.timeout(_WAIT_SECONDS):
-                await self._at_work.acquire()
-        except TimeoutError as error:
-            raise Busy("The ingest queue is full; send it again.", retry_after_s=2) from error
+    @contextmanager
+    def known(self, caller: Caller) -> Iterator[None]:
+        """Count a gateway's request in; ``Busy`` when too many of it are there."""
+        if self._of[caller.gateway_id] >= _MOST_OF_ONE:
+            raise Busy("Too many batches of this gateway at once; send it later.", retry_after_s=1)
+        self._of[caller.gateway_id] += 1
         try:
             yield
         finally:
-            self._at_work.release()
+            self._of[caller.gateway_id] -= 1
+            if not self._of[caller.gateway_id]:
+                del self._of[caller.gateway_id]
 
 
 _doors: WeakKeyDictionary[asyncio.AbstractEventLoop, Door] = WeakKeyDictionary()
@@ -82,21 +91,34 @@ def door() -> Door:
 
 async def post_events(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer 200 and a receipt once the batch is committed."""
-    async with door().entered():
+    with door().entered():
         try:
             caller = await authenticate(scope)
         except (psycopg.OperationalError, PoolTimeout) as error:
             raise Busy("Postgres is away; send the same batch again.", retry_after_s=2) from error
         encoding = _encoding(scope)
+        with door().known(caller):
+            receipt = await _accept(caller, encoding, scope, receive)
+    await answer_json(send, receipt)
+
+
+async def _accept(caller: Caller, encoding: str, scope: Scope, receive: Receive) -> Receipt:
+    declared = header(scope, b"content-length")
+    size = int(declared) if declared.isdigit() else MOST_BYTES_SENT
+    async with door().sent.taken(min(size, MOST_BYTES_SENT), wait_s=_WAIT_SECONDS):
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 body = await read_body(scope, receive, MOST_BYTES_SENT)
         except TimeoutError as error:
             raise Problem("The body came too slowly.", code="too_slow", status=408) from error
-        async with door().working():
-            plain = await _plain(encoding, body)
-            receipt = await accept(caller.gateway_id, plain, datetime.now(UTC))
-    await answer_json(send, receipt)
+        try:
+            plain = unpack(encoding, body, _AT_ONCE)
+        except TooLarge:
+            async with door().unpacked.taken(MOST_BYTES_UNPACKED, wait_s=_WAIT_SECONDS):
+                plain = await asyncio.to_thread(unpack, encoding, body, MOST_BYTES_UNPACKED)
+                return await accept(caller.gateway_id, plain, datetime.now(UTC))
+        async with door().unpacked.taken(len(plain), wait_s=_WAIT_SECONDS):
+            return await accept(caller.gateway_id, plain, datetime.now(UTC))
 
 
 def _encoding(scope: Scope) -> str:
@@ -115,12 +137,6 @@ def _encoding(scope: Scope) -> str:
             status=415,
         )
     return encoding
-
-
-async def _plain(encoding: str, body: bytes) -> bytes:
-    if encoding in ("", "identity") or len(body) <= _SMALL:
-        return unpack(encoding, body, MOST_BYTES_UNPACKED)
-    return await asyncio.to_thread(unpack, encoding, body, MOST_BYTES_UNPACKED)
 
 
 async def _make_days() -> Callable[[], Awaitable[None]]:

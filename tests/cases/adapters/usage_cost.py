@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import reduce
-from operator import add
 from typing import Any
+from uuid import UUID
 
 from controlplane.domain.classify import Context, Observation, classify
 from controlplane.domain.pricing import Cost, CostStatus, PriceBook, PriceRow, RateRow
-from controlplane.domain.rollup import Counts, TokenCounts, of_attempt
+from controlplane.domain.rollup import MinuteSums
 from controlplane.domain.usage import NOTHING, Tokens, client_asked_for_usage, tokens
 from controlplane.domain.usage_stream import StreamUsage, total
 from controlplane.domain.verdict import Kind
+from controlplane.wire.events import Attempt
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = {"cached_input": "cached_read"}
@@ -107,26 +107,27 @@ def summed(costs: list[Cost]) -> dict[str, Any]:
 
 def counts_of(costs: list[Cost]) -> dict[str, Any]:
     """The attempts of one request as the minute's counters see them."""
-    counts = reduce(
-        add,
-        (
-            of_attempt(
+    counts = MinuteSums()
+    for i, cost in enumerate(costs):
+        counts.add_attempt(
+            Attempt(
+                id=UUID(int=i),
+                occurred_at=BEGUN,
+                request=UUID(int=1),
+                ordinal=i + 1,
                 role="retry" if i else "first",
+                provider="openai",
+                model="gpt-4o",
                 verdict="success",
-                counts_against_breaker=False,
+                billing="billed",
                 served=True,
-                tokens=TokenCounts(),
-                cost_gbp=cost.gbp,
-                ended_ms=None,
-            )
-            for i, cost in enumerate(costs)
-        ),
-        Counts(),
-    )
+            ),
+            cost,
+        )
     return {
-        "logical_requests": counts.firsts,
-        "retries": counts.retries,
-        "retry_ratio": Decimal(counts.retries) / counts.firsts,
+        "logical_requests": counts["firsts"],
+        "retries": counts["retries"],
+        "retry_ratio": Decimal(counts["retries"]) / counts["firsts"],
     }
 
 

@@ -22,10 +22,10 @@ from tests.controlplane.ingest.conftest import Sender
 
 BAD: list[tuple[dict[str, Any], str]] = [
     (attempt(ordinal=0), "ordinal: expected int >= 1"),
-    (attempt(provider="open\0ai"), "provider: expected str matching"),
+    (attempt(provider="open\0ai"), "provider: a text cannot hold a NUL"),
     (attempt(provider=""), "provider: expected str of length >= 1"),
     (attempt(tenant="t" * 201), "tenant: expected str of length <= 200"),
-    (attempt(task="a\0"), "task: expected str matching"),
+    (attempt(task="a\0"), "task: a text cannot hold a NUL"),
     (attempt(role="seventh"), "role: invalid enum value 'seventh'"),
     (attempt(tokens={"input": -5}), "tokens.input: expected int >= 0"),
     (attempt() | {"kind": "prophecy"}, "kind: invalid value 'prophecy'"),

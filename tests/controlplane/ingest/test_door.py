@@ -1,5 +1,6 @@
 """What the door refuses, with which status, and that it reads nothing from strangers."""
 
+import asyncio
 import gzip
 import tracemalloc
 from collections.abc import Callable
@@ -147,16 +148,31 @@ async def test_a_full_door_says_when_to_come_again(
     assert await sender.count("attempt") == 0
 
 
-async def test_a_batch_that_waits_too_long_for_its_place_is_sent_away(
-    sender: Sender, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("room", ["_SENT_ROOM", "_UNPACKED_ROOM"])
+async def test_a_batch_that_waits_too_long_for_its_room_is_sent_away(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch, room: str
 ) -> None:
     monkeypatch.setattr(events, "_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(events, "_MOST_AT_WORK", 1)
+    monkeypatch.setattr(events, room, 100)
     monkeypatch.setattr(events, "_doors", type(events._doors)())
-    async with events.door().working():
+    held = events.door().sent if room == "_SENT_ROOM" else events.door().unpacked
+    async with held.taken(1, wait_s=1):
         answer = await sender.post(batch(attempt()))
     assert (answer.status, answer.headers["retry-after"]) == (503, "2")
     assert (await sender.send(batch(attempt())))["stored"] == 1
+
+
+async def test_one_gateways_many_requests_leave_places_for_another(
+    make_sender: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await make_sender(), await make_sender()
+    monkeypatch.setattr(events, "_MOST_OF_ONE", 3)
+    sent = [one.post(batch(attempt(), seq=seq)) for seq in range(1, 11)]
+    answers = await asyncio.gather(*sent, other.post(batch(attempt())))
+    assert answers[-1].status == 200
+    statuses = [answer.status for answer in answers[:-1]]
+    assert set(statuses) == {200, 503}
+    assert await one.count("attempt") == statuses.count(200)
 
 
 async def test_another_method_is_not_allowed(sender: Sender) -> None:

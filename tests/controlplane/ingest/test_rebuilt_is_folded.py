@@ -22,6 +22,7 @@ from tests.controlplane.ingest.test_cost_at_ingest import add_prices
 BEGIN = (datetime.now(UTC) - timedelta(hours=3)).replace(minute=0, second=0, microsecond=0)
 DERIVED = {
     "rollup_minute": "*",
+    "rollup_minute_request": "*",
     "task": "*",
     "circuit_state": "instance_id, circuit_id, number, state, since, cause, mode, counters,"
     " next_probe_at, stuck",
@@ -36,17 +37,19 @@ attempts = st.builds(
     moments,
     model=st.sampled_from(["gpt-4o", "unpriced"]),
     role=st.sampled_from(["first", "retry", "fallback", "redelivery"]),
-    verdict=st.sampled_from(["success", "retryable", "partial"]),
+    verdict=st.sampled_from(["success", "retryable", "partial", "local_fault"]),
     counts_against_breaker=st.booleans(),
     served=st.booleans(),
     tokens=tokens,
     billing=st.sampled_from(["billed", "not_billed", "unknown"]),
     ended_ms=st.none() | st.integers(0, 10**6),
+    first_byte_ms=st.none() | st.integers(0, 10**4),
+    rerouted=st.booleans(),
 )
 refusals = st.builds(
     refusal,
     moments,
-    gate=st.sampled_from(["breaker", "override", "budget", "rate"]),
+    gate=st.sampled_from(["breaker", "override", "budget", "rate", "key", "cost"]),
     would_have=st.booleans(),
 )
 outcomes = st.builds(
@@ -59,6 +62,8 @@ outcomes = st.builds(
     explicit=st.booleans(),
     started_at=st.none() | moments.map(datetime.isoformat),
     ended_at=st.none() | moments.map(datetime.isoformat),
+    latency_ms=st.none() | st.integers(0, 10**6),
+    waited_ms=st.integers(0, 10**6),
 )
 transitions = st.lists(
     st.tuples(moments, st.sampled_from(["Open", "HalfOpen", "Closed"])), max_size=6
@@ -104,6 +109,7 @@ def without_identity(found: dict[str, Any]) -> dict[str, Any]:
     """Without the ids of gateway and instance, so that two gateways can be compared."""
     return {
         "rollup_minute": [row[1:] for row in found["rollup_minute"]],
+        "rollup_minute_request": [row[1:] for row in found["rollup_minute_request"]],
         "task": [row[1:] for row in found["task"]],
         "circuit_state": [row[1:] for row in found["circuit_state"]],
     }
@@ -153,7 +159,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody() -> None:
         return None
 
-    monkeypatch.setattr("controlplane.ingest.pipeline.observed_changed", nobody)
+    monkeypatch.setattr("controlplane.ingest.commit.observed_changed", nobody)
 
 
 async def test_a_report_that_is_ahead_of_the_transitions_is_left(sender: Sender) -> None:

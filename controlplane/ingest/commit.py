@@ -1,0 +1,234 @@
+"""Grouped commits: batches that arrive together share a transaction.
+
+Invariants: a batch is answered after the commit that holds it, and by its own fate: what is wrong
+with one batch never costs another one its place. At most ``LANES`` groups are under way at once,
+so that one is decoded while Postgres works on the other; who comes meanwhile is the next group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg_pool import PoolTimeout
+
+from controlplane.errors import Busy
+from controlplane.ingest.append import NoPartition
+from controlplane.ingest.costs import price_book
+from controlplane.ingest.partitions import ensure_days
+from controlplane.ingest.prepare import Arrived, Prepared, prepare
+from controlplane.ingest.receipts import InstanceGone, Key, Stored, key_of
+from controlplane.ingest.store import store
+from controlplane.models.pool import pool
+from controlplane.models.registry import forget_circuits
+from controlplane.notify import observed_changed
+
+LANES = 2
+# A group is at most so many batches, and no batch is added to one that has so many events.
+MOST_BATCHES = 64
+MOST_EVENTS = 2500
+_TRIES = 4
+_RETRYABLE = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.LockNotAvailable,
+)
+_FACTS = """
+SELECT g.id, r.epoch::text, r.value, COALESCE(c.generation, 0)
+FROM revision r
+CROSS JOIN unnest(%s::int[]) AS g(id)
+LEFT JOIN gateway_config c ON c.gateway_id = g.id
+"""
+_epoch = ""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a receipt says, of the batch and of the control plane."""
+
+    stored: Stored
+    epoch: str
+    generation: int
+
+
+@dataclass(slots=True)
+class _Waiting:
+    arrived: Arrived
+    answer: asyncio.Future[Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    epoch: str
+    revision: int
+    generations: dict[int, int]
+
+
+class Committer:
+    """The groups of one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Waiting] = deque()
+        self._lanes: set[asyncio.Task[None]] = set()
+
+    async def store(self, arrived: Arrived) -> Answer:
+        """Store a batch with whatever comes beside it; ``Busy`` when it was not stored."""
+        waiting = _Waiting(arrived, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        if len(self._lanes) < LANES:
+            lane = asyncio.create_task(self._lane())
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
+        return await waiting.answer
+
+    async def _lane(self) -> None:
+        while self._waiting:
+            group = self._next_group()
+            try:
+                await _commit(group)
+            except Exception as error:
+                log.exception("a group of %d batches was not stored", len(group))
+                _fail(group, error)
+            except BaseException:
+                _fail(group, Busy("The server is stopping.", retry_after_s=1))
+                raise
+
+    def _next_group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        keys: set[tuple[object, ...]] = set()
+        events = 0
+        while self._waiting and len(group) < MOST_BATCHES and events < MOST_EVENTS:
+            batch = self._waiting[0].arrived.batch
+            key = (self._waiting[0].arrived.gateway_id, batch.instance, batch.seq)
+            if key in keys:
+                # A repeat is answered from the receipt that this group is about to write.
+                break
+            keys.add(key)
+            events += len(batch.events)
+            group.append(self._waiting.popleft())
+        return group
+
+
+_committers: WeakKeyDictionary[asyncio.AbstractEventLoop, Committer] = WeakKeyDictionary()
+
+
+def committer() -> Committer:
+    """The running loop's."""
+    return _committers.setdefault(asyncio.get_running_loop(), Committer())
+
+
+def _fail(group: Sequence[_Waiting], error: Exception) -> None:
+    for one in group:
+        if not one.answer.done():
+            one.answer.set_exception(error)
+
+
+async def _commit(group: list[_Waiting]) -> None:
+    try:
+        async with (await pool()).connection() as conn:
+            facts = await _facts(conn, group)
+            prepared = await _prepare(conn, group, facts)
+            changed = await _store_parted(conn, prepared, facts)
+    except (psycopg.OperationalError, PoolTimeout) as error:
+        log.warning("%d batches were not stored: %s", len(group), error)
+        busy = Busy("Postgres is away or busy; send the same batch again.", retry_after_s=2)
+        busy.__cause__ = error
+        _fail(group, busy)
+        return
+    if changed:
+        await observed_changed()
+
+
+async def _facts(conn: AsyncConnection, group: Sequence[_Waiting]) -> _Facts:
+    global _epoch
+    gateways = sorted({one.arrived.gateway_id for one in group})
+    rows = await (await conn.execute(_FACTS, (gateways,))).fetchall()
+    assert rows, "the revision row is missing: run manage.py migrate"
+    epoch, revision = rows[0][1], rows[0][2]
+    if epoch != _epoch:
+        # Another database (a restored backup): ids that this process remembers may be wrong.
+        forget_circuits()
+        _epoch = epoch
+    return _Facts(epoch, revision, {row[0]: row[3] for row in rows})
+
+
+async def _prepare(
+    conn: AsyncConnection, group: Sequence[_Waiting], facts: _Facts
+) -> list[tuple[_Waiting, Prepared]]:
+    book = await price_book(conn, (facts.epoch, facts.revision))
+    prepared = []
+    for place, one in enumerate(group):
+        try:
+            prepared.append((one, await prepare(conn, one.arrived, place, book)))
+        except psycopg.errors.ForeignKeyViolation as error:
+            # The gateway was deleted since its token was read; the next try is told so.
+            _fail([one], _deleted(error))
+        except psycopg.OperationalError:
+            raise
+        except Exception as error:
+            log.exception("a batch of gateway %d was not prepared", one.arrived.gateway_id)
+            _fail([one], error)
+    return prepared
+
+
+def _deleted(error: Exception) -> Busy:
+    busy = Busy("The gateway is being deleted.", retry_after_s=5)
+    busy.__cause__ = error
+    return busy
+
+
+async def _store_parted(
+    conn: AsyncConnection, group: list[tuple[_Waiting, Prepared]], facts: _Facts
+) -> bool:
+    """Store a group; if that fails for what is in it, each batch alone. Answers every one."""
+    if not group:
+        return False
+    alone = len(group) == 1
+    try:
+        said, changed = await _store_with_retries(conn, [p for _, p in group], alone=alone)
+    except (psycopg.DataError, psycopg.IntegrityError, InstanceGone, NoPartition) as error:
+        if not alone:
+            changed = False
+            for one in group:
+                changed |= await _store_parted(conn, [one], facts)
+            return changed
+        if isinstance(error, InstanceGone):
+            # Its gateway was deleted, with all that this process remembers of it.
+            forget_circuits()
+            error = _deleted(error)
+        else:
+            log.exception("a batch was not stored")
+        _fail([group[0][0]], error)
+        return False
+    for waiting, prepared in group:
+        if not waiting.answer.done():
+            generation = facts.generations.get(waiting.arrived.gateway_id, 0)
+            answer = Answer(said[key_of(prepared)], facts.epoch, generation)
+            waiting.answer.set_result(answer)
+    return changed
+
+
+async def _store_with_retries(
+    conn: AsyncConnection, group: list[Prepared], *, alone: bool
+) -> tuple[dict[Key, Stored], bool]:
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return await store(conn, group, alone=alone)
+        except NoPartition:
+            if attempt == _TRIES:
+                raise
+            events = (event for one in group for event in one.batch.events.values())
+            await ensure_days(conn, {e.occurred_at.astimezone(UTC).date() for e in events})
+        except _RETRYABLE:
+            if attempt == _TRIES:
+                raise
+            await asyncio.sleep(0.02 * attempt)
+    raise AssertionError("unreachable")
