@@ -113,7 +113,8 @@ class Command(BaseCommand):
     def _report(self, order: dict[str, Any]) -> dict[str, int]:
         """Run the gateways' process; its lines are progress, its last one the sums."""
         # Nothing of ours but the order: the child is a gateway and needs no secret of this plane.
-        environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "TZ")}
+        ours = ("SWITCHGEAR_", "DATABASE_URL", "BROKER_URL", "DJANGO_")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         last = ""
         with subprocess.Popen(
             [sys.executable, "-m", "gateway.history"],
