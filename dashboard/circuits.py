@@ -21,7 +21,7 @@ from dashboard.fleet import Fleet, Member
 FAILING_RATIO = 0.05
 FAILING_SAMPLE = 20
 NEAR_BUDGET = 0.7  # of the limit
-NEAR_SAMPLE = 3  # retries in the minute
+NEAR_SAMPLE = 3  # retries, or refused ones, in the minute
 
 
 class Rank(IntEnum):
@@ -140,7 +140,7 @@ class CircuitFacts:
     def near_budget(self) -> bool:
         """Retries close to, at or over what its budget allows, or already refused by it."""
         ratio = self.rates.retry_ratio
-        if self.rates.refused_budget >= 1:
+        if self.rates.refused_budget >= NEAR_SAMPLE:
             return True
         return (
             ratio is not None

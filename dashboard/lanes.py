@@ -119,9 +119,11 @@ def _segments(
     rows = history.get(breaker.state.instance_id, [])
     below = _felt(breaker.state.would_be or breaker.state.state, breaker.state.mode)
     state = _felt(rows[0].from_state, rows[0].mode) if rows else below
-    begin = since
+    # Before its process began there was no breaker of this instance.
+    began = breaker.member.row.started_at
+    begin = max(since, min(began, end)) if began else since
     if not rows and breaker.state.cause == "Boot":
-        begin = max(since, min(breaker.state.since, end))
+        begin = max(begin, min(breaker.state.since, end))
     found = []
     for row in rows:
         found.append((begin, row.at, state))

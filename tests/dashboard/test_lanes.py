@@ -30,17 +30,19 @@ def before(seconds: float) -> datetime:
     return AT - timedelta(seconds=seconds)
 
 
-def breaker(instance: int, state: str, heard: float = 0, cause: str = "FailureRatio") -> Breaker:
+def breaker(
+    instance: int, state: str, heard: float = 0, started: datetime | None = None
+) -> Breaker:
     row = InstanceRow(
         id=instance, gateway_id=1, boot_id=UUID(int=instance), slot=f"chat/{instance}", version="",
-        started_at=None, last_seen_at=before(heard), received_generation=1, applied_generation=1,
+        started_at=started, last_seen_at=before(heard), received_generation=1, applied_generation=1,
         applied_hash="h", applied_at=None, pending_since=None, reports=1, epoch="e",
         config_source="Stream", spool_events=0, spool_dropped=0, lost_batches=0, items=[],
     )  # fmt: skip
     sync = Sync.UNREACHABLE if heard > 30 else Sync.IN_SYNC
     seen = StateRow(
-        instance, 1, state, before(9999), cause, "Auto", "", "", 100, False, None, None, None, "",
-        0, 0, 0,
+        instance, 1, state, before(9999), "FailureRatio", "Auto", "", "", 100, False,
+        None, None, None, "", 0, 0, 0,
     )  # fmt: skip
     return Breaker(Member(row, GATEWAY, SyncVerdict(sync, "")), seen, None, None)
 
@@ -90,6 +92,12 @@ def test_a_lane_ends_with_an_instances_last_word() -> None:
     kinds = slots([breaker(1, "Open", heard=300)])
     assert runs(kinds) == ["open", "gap"]
     assert kinds.count("gap") == pytest.approx(300 / lanes.SLOT_SECONDS, abs=1)
+
+
+def test_a_lane_begins_with_its_instance() -> None:
+    changes = [TransitionRow(1, 1, before(100), "Closed", "Open", "Auto")]
+    kinds = slots([breaker(1, "Open", started=before(200))], changes)
+    assert runs(kinds) == ["gap", "closed", "open"]
 
 
 def test_a_transition_under_observe_only_let_calls_pass() -> None:
