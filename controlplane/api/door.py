@@ -46,8 +46,7 @@ def authenticate(request: HttpRequest) -> Actor:
             "A credential in a URL ends up in logs: send it as a header, and rotate this one.",
             code="token_in_url",
         )
-    if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
-        raise Problem("NUL is in no name and in no text that is stored.", code="nul")
+    _refuse_nul(request)
     who = {
         "address": address_of(request),
         "request_id": request.headers.get("X-Request-Id", "")[:64].replace("\x00", ""),
@@ -66,6 +65,16 @@ def authenticate(request: HttpRequest) -> Actor:
     if request.method not in {"GET", "HEAD"} and check_csrf(request) is not None:
         raise Forbidden("Send the page's CSRF token as X-CSRFToken.", code="csrf")
     return actor_of_person(request.user, **who)
+
+
+def _refuse_nul(request: HttpRequest) -> None:
+    """Postgres holds no NUL, so no name and no filter can have one: 400, naming each field."""
+    fields = ["path"] if "\x00" in request.path else []
+    fields += [k for k, values in request.GET.lists() if any("\x00" in v for v in (k, *values))]
+    if fields:
+        said = "NUL is in no name and in no text that is stored"
+        faults = [{"field": field.replace("\x00", ""), "message": said} for field in fields]
+        raise Problem(f"{faults[0]['field']}: {said}.", code="nul", errors=faults)
 
 
 def admin(request: HttpRequest) -> Actor:

@@ -426,16 +426,18 @@ def test_the_door(operator: Caller) -> None:
 
 
 def test_nul_in_a_path_or_a_query_is_a_400(operator: Caller) -> None:
-    for method, path in (
-        ("GET", "/overrides/a%00b"),
-        ("POST", "/overrides/a%00b/release"),
-        ("DELETE", "/budgets/a%00b"),
-        ("GET", "/gateways/a%00b"),
-        ("GET", "/circuits/openai/a%00b"),
-        ("GET", "/audit?actor=%00"),
-        ("DELETE", "/overrides/x?reason=%00"),
+    for method, path, field in (
+        ("GET", "/overrides/a%00b", "path"),
+        ("POST", "/overrides/a%00b/release", "path"),
+        ("DELETE", "/budgets/a%00b", "path"),
+        ("GET", "/gateways/a%00b", "path"),
+        ("GET", "/circuits/openai/a%00b", "path"),
+        ("GET", "/audit?actor=%00", "actor"),
+        ("DELETE", "/overrides/x?reason=%00", "reason"),
     ):
-        assert operator(method, path).status_code == 400, path
+        answer = operator(method, path)
+        assert answer.status_code == 400, path
+        assert fields_of(answer) == [field]
 
 
 def test_nobody_is_401(installed: Secrets) -> None:

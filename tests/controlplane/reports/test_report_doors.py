@@ -139,7 +139,8 @@ def test_a_bad_question_is_named(
     viewer: Client, bearer: dict[str, str], asked: dict[str, str], field: str
 ) -> None:
     answer = Client().get("/api/v1/reports/weekly", asked, headers=bearer)
-    assert answer.status_code == 422
+    # A NUL is refused at the API's door already, whatever the question.
+    assert answer.status_code == (400 if "\x00" in "".join(asked.values()) else 422)
     assert [error["field"] for error in answer.json()["errors"]] == [field]
     page = viewer.get("/report", asked)
     assert page.status_code == 422
