@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from controlplane.domain.breaker import BreakerPolicy
 from controlplane.domain.budget import BudgetPolicy
+from controlplane.domain.limits import RatePolicy
 from controlplane.wire.desired import BudgetItem, Match, PolicyItem, RouteItem
 from controlplane.wire.status import ItemStatus, ItemVerdict
 from gateway.budgeting import InForce as BudgetsInForce
@@ -20,7 +21,7 @@ from gateway.budgeting import unsupported
 from gateway.config import Route
 from gateway.routing import Routing, UnknownTarget
 from gateway.snapshot import Item, Read, Received
-from gateway.thresholds import OutOfRange, breaker_policy, budget_policy
+from gateway.thresholds import OutOfRange, breaker_policy, budget_policy, rate_policy
 
 Value = TypeVar("Value")
 
@@ -29,7 +30,7 @@ Value = TypeVar("Value")
 class Accepted:
     """What a snapshot came to, by uid and in the snapshot's order. Overrides stand elsewhere."""
 
-    policies: dict[str, tuple[PolicyItem, BreakerPolicy]] = field(default_factory=dict)
+    policies: dict[str, tuple[PolicyItem, BreakerPolicy, RatePolicy]] = field(default_factory=dict)
     budgets: dict[str, tuple[BudgetItem, BudgetPolicy]] = field(default_factory=dict)
     routes: dict[str, Route] = field(default_factory=dict)
     verdicts: dict[str, ItemStatus] = field(default_factory=dict)
@@ -76,7 +77,8 @@ def _take_policy(
         status = _rejected(read, "", "match.tenant", "a breaker has no tenant", "Unsupported")
     else:
         try:
-            out.policies[read.uid] = read.value, breaker_policy(read.value.breaker)
+            numbers = read.value.breaker
+            out.policies[read.uid] = read.value, breaker_policy(numbers), rate_policy(numbers)
         except OutOfRange as error:
             status = _rejected(read, "OutOfRange", error.field, str(error))
         else:
@@ -105,9 +107,6 @@ def _take_budget(
         else:
             status = _good(read, before, _covers(covered, item.match), wall)
             covered.append(item.match)
-            if item.bucket.max_cost_gbp is not None and status.verdict == "Applied":
-                text = "no cost ceiling is enforced by this version; the rest is in force"
-                status = _rejected(read, "", "bucket.max_cost_gbp", text, "Unsupported")
     _settle(read, status, before.budgets, out.budgets, out)
 
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from controlplane.domain.usage import estimate_tokens
+from controlplane.domain.ceiling import ASSUMED_OUTPUT
+from controlplane.domain.usage import MOST_TOKENS, estimate_tokens
 
 T = TypeVar("T")
 _Fields = dict[str, msgspec.Raw]
@@ -19,6 +20,7 @@ _DECODER = msgspec.json.Decoder(_Fields)
 _ENCODER = msgspec.json.Encoder()
 # Made once: a decoder for a union costs more to build than to use.
 _TEXT = msgspec.json.Decoder(str)
+_COUNT = msgspec.json.Decoder(int | None)
 _FLAG = msgspec.json.Decoder(bool | None)
 _OPTIONS = msgspec.json.Decoder(_Fields | None)
 
@@ -54,6 +56,24 @@ class Asked:
         """Input tokens, when the provider does not say: from the size of the messages."""
         messages = self.fields.get("messages")
         return estimate_tokens(len(bytes(messages)) if messages is not None else self.size)
+
+    def output_limit(self) -> int:
+        """The most output tokens that the answer may have, over all its choices; a guess if the
+        caller names no limit."""
+        most = ASSUMED_OUTPUT
+        for name in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
+            if (named := self._count(name)) is not None:
+                most = named
+                break
+        return most * max(1, self._count("n") or 1)
+
+    def _count(self, name: str) -> int | None:
+        """A whole number of the body. What is none is for the provider to refuse."""
+        try:
+            count = _COUNT.decode(self.fields[name]) if name in self.fields else None
+        except msgspec.DecodeError:
+            return None
+        return count if count is not None and 0 <= count <= MOST_TOKENS else None
 
 
 def read(body: bytes) -> Asked:

@@ -43,6 +43,11 @@ class InForce:
                 return policy
         return self._default
 
+    @property
+    def has_ceiling(self) -> bool:
+        """True when any of them bounds a cost."""
+        return any(item.bucket.has_ceiling for item, _ in self._items)
+
     def bucket_for(self, level: Level, subject: str) -> Bucket:
         """The item itself, for the limits that are not a bucket's."""
         for item, _ in self._items:
@@ -169,6 +174,10 @@ def unsupported(item: BudgetItem) -> tuple[str, str] | None:
                 return f"match.{field}", f"a {item.level} bucket spans all circuits"
     if match.tenant and level is not Level.TENANT:
         return "match.tenant", f"a {item.level} bucket spans all tenants"
+    if level is Level.CIRCUIT:
+        for field in ("max_cost_gbp_per_request", "max_cost_gbp_per_task"):
+            if getattr(item.bucket, field) is not None:
+                return f"bucket.{field}", "a request may use several circuits"
     return None
 
 

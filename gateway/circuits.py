@@ -13,6 +13,7 @@ from random import getrandbits
 
 from controlplane.domain.breaker import Breaker, BreakerPolicy, Mode, State, Transition
 from controlplane.domain.circuit import Circuit
+from controlplane.domain.limits import RateLimit
 from controlplane.wire import events, status
 from gateway.clock import Clock
 from gateway.keys import Keys
@@ -33,6 +34,7 @@ class Entry:
         "next_probe",
         "override",
         "policy",
+        "rate",
         "rate_limits_count",
         "since",
     )
@@ -43,6 +45,7 @@ class Entry:
         self.circuit = circuit
         self.policy = policy
         self.breaker = Breaker(policy, now)
+        self.rate: RateLimit | None = None
         self.rate_limits_count = True
         self.override: Armed | None = None
         self.since = since

@@ -11,6 +11,9 @@ from datetime import datetime
 from pathlib import Path
 
 from controlplane.domain.circuit import Circuit
+from controlplane.domain.limits import RatePolicy
+
+UNLIMITED = RatePolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +66,22 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One credential of a provider; ``name`` is the label in events, the secret never leaves."""
+    """One credential of a provider; ``name`` is the label in events, the secret never leaves.
+
+    ``rate``: what the provider lets this key do, as a limit of the whole gateway.
+    """
 
     name: str
     secret: str = field(repr=False)
+    rate: RatePolicy = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
     """One provider's endpoint. ``connections`` bounds this worker's calls to it at one time.
 
+    ``max_concurrent`` bounds the whole gateway's; each live instance has its share. A part of both
+    is kept for probes of a half-open breaker.
     ``ask_usage``: its streams tell their usage when asked; switch it off for a server that takes
     ``stream_options`` for an error.
     """
@@ -83,16 +92,37 @@ class Provider:
     keys: tuple[Key, ...] = ()
     connections: int = 128
     ask_usage: bool = True
+    max_concurrent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is on record about an approval (design 4.4): by whom, when, and on what grounds.
+
+    ``features`` are those that ``python -m gateway.check_fallback`` saw work; regions, mechanism
+    and days are the provider's word, which a person has read.
+    """
+
+    approved_by: str = ""
+    approved_at: datetime | None = None
+    features: tuple[str, ...] = ()
+    processing_regions: tuple[str, ...] = ()
+    transfer_mechanism: str = ""
+    retention_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One circuit that a route may use. Not approved, or past ``approved_until``: never used."""
+    """One circuit that a route may use. Not approved, or past ``approved_until``: never used.
+
+    ``rate`` is of the circuit: where two routes of the file limit the same one, the lower counts.
+    """
 
     circuit: Circuit
     approved: bool = True
-    approved_by: str = ""
     approved_until: datetime | None = None
+    record: Record = Record()
+    rate: RatePolicy = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)

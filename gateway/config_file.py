@@ -16,6 +16,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from controlplane.domain.circuit import Circuit
+from controlplane.domain.limits import RatePolicy
 from gateway.config import (
     Caller,
     Config,
@@ -24,6 +25,7 @@ from gateway.config import (
     Limits,
     Listener,
     Provider,
+    Record,
     Route,
     Target,
 )
@@ -120,15 +122,24 @@ def _provider(table: Table) -> Provider:
     base_url = table.text("base_url", longest=2000).rstrip("/")
     _http_url(table, "base_url", base_url)
     keys = tuple(
-        item.done(Key(item.text("name"), _secret(item, "secret", required=True)))
+        item.done(Key(item.text("name"), _secret(item, "secret", required=True), _rate(item)))
         for item in table.tables("keys")
     )
     if len({key.name for key in keys}) < len(keys):
         raise table.error("keys", "two keys have the same name")
     style = table.one_of("style", ("openai",), "openai")
     connections = table.whole("connections", 128, least=1, most=10_000)
-    ask_usage = table.flag("ask_usage", True)
-    return table.done(Provider(name, base_url, style, keys, connections, ask_usage))
+    return table.done(
+        Provider(
+            name,
+            base_url,
+            style,
+            keys,
+            connections,
+            ask_usage=table.flag("ask_usage", True),
+            max_concurrent=table.maybe_whole("max_concurrent", most=1_000_000),
+        )
+    )
 
 
 def _route(table: Table) -> Route:
@@ -155,9 +166,24 @@ def _target(table: Table) -> Target:
         Target(
             circuit=circuit,
             approved=table.flag("approved", True),
-            approved_by=table.text("approved_by", ""),
             approved_until=table.moment("approved_until"),
+            record=Record(
+                approved_by=table.text("approved_by", ""),
+                approved_at=table.moment("approved_at"),
+                features=table.texts("features"),
+                processing_regions=table.texts("processing_regions"),
+                transfer_mechanism=table.text("transfer_mechanism", ""),
+                retention_days=table.maybe_whole("retention_days", most=36_500),
+            ),
+            rate=_rate(table),
         )
+    )
+
+
+def _rate(table: Table) -> RatePolicy:
+    return RatePolicy(
+        requests_per_minute=table.maybe_whole("requests_per_minute", most=10_000_000),
+        tokens_per_minute=table.maybe_whole("tokens_per_minute", most=10_000_000_000),
     )
 
 

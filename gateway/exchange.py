@@ -15,9 +15,9 @@ from random import random
 
 from aiohttp import web
 
-from controlplane.domain.breaker import Permit, would_have_refused
+from controlplane.domain.breaker import would_have_refused
 from controlplane.domain.circuit import Circuit
-from controlplane.domain.gate import Gate, Refusal
+from controlplane.domain.gate import Refusal
 from controlplane.domain.request import RequestLoop
 from controlplane.domain.request_plan import Ask, Ending, RequestSpec, Send, Stop, Target, Wait
 from controlplane.domain.verdict import Scope, Verdict
@@ -27,6 +27,7 @@ from gateway.attempt import Attempt, Limits, Seen
 from gateway.callers import Identity
 from gateway.client_stream import ClientStream
 from gateway.clock import Clock
+from gateway.gates import Gates, Pass
 from gateway.judgement import Judgement, judged, observation_of
 from gateway.ledger import Ledger, Sink
 from gateway.live import Live
@@ -90,7 +91,8 @@ class Exchange:
         self._bodies: dict[Circuit, bytes] = {}
         self._told = 0
         self._waited_s = 0.0
-        self._permit: tuple[Circuit, Permit] | None = None
+        self._gates = Gates(path.live, path.upstream, asked, who.tenant, who.task)
+        self._pass: Pass | None = None
         self._key: config.Key | None = None
         self._sent: Send | None = None
         self._seen: Seen | None = None
@@ -124,28 +126,16 @@ class Exchange:
 
     def _ask(self, ask: Ask) -> None:
         circuit, now = ask.target.circuit, self._path.clock.monotonic()
-        refusal = self._gates(circuit, now)
-        if refusal is None:
-            self._loop.admitted()
+        answer = self._gates.ask(circuit, now)
+        if isinstance(answer, Refusal):
+            self._loop.refused(answer, now)
         else:
-            self._loop.refused(refusal, now)
+            self._key, self._pass = answer.key, answer
+            if would_have_refused(answer.permit):
+                folded = self._path.live.folded(circuit)
+                self._ledger.refused(folded, "breaker", "would_be_open", would_have=True)
+            self._loop.admitted()
         self._tell_refusals()
-
-    def _gates(self, circuit: Circuit, now: float) -> Refusal | None:
-        live, upstream = self._path.live, self._path.upstream
-        if not upstream.free(circuit.provider):
-            return Refusal(Gate.CONCURRENCY, "connections")
-        key = live.key_for(circuit.provider, now)
-        if isinstance(key, Refusal):
-            return key
-        permit = live.admit(circuit, now)
-        if isinstance(permit, Refusal):
-            return permit
-        self._key, self._permit = key, (circuit, permit)
-        if would_have_refused(permit):
-            folded = live.folded(circuit)
-            self._ledger.refused(folded, "breaker", "would_be_open", would_have=True)
-        return None
 
     def _tell_refusals(self) -> None:
         """Put refusals into the spool that the loop has noted since the last look."""
@@ -201,12 +191,11 @@ class Exchange:
     def _record(self, circuit: Circuit, result: Judgement, seen: Seen) -> Verdict:
         """Tell breaker, key and loop; returns the verdict as it counted."""
         live, now, key = self._path.live, self._path.clock.monotonic(), self._key
-        assert self._permit is not None
-        _, permit = self._permit
-        self._permit = None
+        assert self._pass is not None
+        passed, self._pass = self._pass, None
         # A stream may be long in the best of health: what makes it slow is its first event.
         took = seen.first_byte_s if seen.stream is not None else None
-        verdict = live.record(circuit, permit, result.verdict, now, took)
+        verdict = passed.settle(result.verdict, result.tokens, result.billing, now, took)
         other_key = False
         if key is not None and verdict.scope is Scope.KEY:
             other_key = live.rest_key(circuit.provider, key.name, verdict, now)
@@ -243,11 +232,10 @@ class Exchange:
     # --- the end ------------------------------------------------------------------------------
 
     def _close(self, stop: Stop) -> None:
-        """Tell what is left to tell: the permit, refusals, the outcome."""
-        if self._permit is not None:
-            circuit, permit = self._permit
-            self._permit = None
-            self._path.live.release(circuit, permit, self._path.clock.monotonic())
+        """Tell what is left to tell: the pass, refusals, the outcome."""
+        if self._pass is not None:
+            passed, self._pass = self._pass, None
+            passed.release(self._path.clock.monotonic())
         self._tell_refusals()
         self._ledger.waited_s += self._waited_s
         self._waited_s = 0.0

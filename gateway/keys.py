@@ -6,9 +6,12 @@ rest only ever gets longer. Times are monotonic seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 from controlplane.domain.gate import Gate, Refusal
+from controlplane.domain.limits import RateLimit
 from controlplane.domain.rest import Rest
 from controlplane.domain.verdict import Scope, Verdict
 from gateway.config import Key, Provider
@@ -31,11 +34,12 @@ class KeysStatus(NamedTuple):
 
 
 class _Held:
-    __slots__ = ("key", "rest")
+    __slots__ = ("key", "rate", "rest")
 
     def __init__(self, key: Key) -> None:
         self.key = key
         self.rest = Rest()
+        self.rate = RateLimit(key.rate) if key.rate.limits else None
 
 
 class Keys:
@@ -44,16 +48,37 @@ class Keys:
     def __init__(self, providers: tuple[Provider, ...]) -> None:
         self._held = {p.name: tuple(_Held(key) for key in p.keys) for p in providers}
 
-    def choose(self, provider: str, now: float) -> Key | Refusal | None:
-        """The first key that does not rest; None for a provider that needs no key."""
+    def choose(
+        self, provider: str, now: float, tokens: Callable[[], int] = lambda: 0
+    ) -> Key | Refusal | None:
+        """The first key that does not rest and whose minute has room for so many ``tokens``.
+
+        None for a provider that needs no key; else the refusal of the key that is ready soonest.
+        """
         held = self._held.get(provider, ())
+        soonest: Refusal | None = None
         for one in held:
-            if one.rest.until <= now:
+            if one.rest.until > now:
+                refusal: Refusal | None = Refusal(Gate.KEY, one.rest.reason, one.rest.until)
+            else:
+                refusal = None if one.rate is None else one.rate.refusal(tokens(), now)
+            if refusal is None:
                 return one.key
-        if not held:
-            return None
-        soonest = min(held, key=lambda one: one.rest.until)
-        return Refusal(Gate.KEY, soonest.rest.reason, soonest.rest.until)
+            if soonest is None or _when(refusal) < _when(soonest):
+                soonest = refusal
+        return soonest
+
+    def rate(self, provider: str, name: str) -> RateLimit | None:
+        """What counts the minute of a key, if the file limits it."""
+        held = self._held.get(provider, ())
+        return next((one.rate for one in held if one.key.name == name), None)
+
+    def share(self, instances: int) -> None:
+        """So many live instances share the limits of every key."""
+        for held in self._held.values():
+            for one in held:
+                if one.rate is not None:
+                    one.rate.set_policy(one.key.rate, instances)
 
     def rest(self, provider: str, name: str, verdict: Verdict, now: float) -> bool:
         """Rest the key that a verdict of scope ``key`` is about.
@@ -89,3 +114,7 @@ class Keys:
         for one in held:
             if one.key.name == name:
                 one.rest.extend(now, seconds, verdict.reason)
+
+
+def _when(refusal: Refusal) -> float:
+    return inf if refusal.retry_at is None else refusal.retry_at

@@ -14,26 +14,22 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from controlplane.domain.breaker import (
-    Mode,
-    Outcome,
-    Permit,
-    State,
-    Transition,
-    would_have_refused,
-)
+from controlplane.domain.breaker import Outcome, Permit, Transition, would_have_refused
 from controlplane.domain.budgets import TenantBudgets
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.gate import Gate, Refusal
+from controlplane.domain.limits import Concurrency, RateLimit, concurrency, share
 from controlplane.domain.request_plan import AttemptAllowance
 from controlplane.domain.verdict import Verdict
 from controlplane.wire.events import AnyEvent
 from controlplane.wire.status import BudgetStatus, CircuitStatus, ConfigSource, ItemStatus
 from gateway.accept import Accepted, accept
 from gateway.budgeting import Budgeting
+from gateway.ceilings import Ceilings
 from gateway.circuits import Circuits, Entry
 from gateway.clock import Clock
 from gateway.config import Config, Key, Route
+from gateway.deciding import decide
 from gateway.keys import Keys
 from gateway.overrides import Overrides
 from gateway.policies import Policies
@@ -73,12 +69,14 @@ class Live:
         self._sink = sink
         self._keys = Keys(config.providers)
         self._routing = Routing(config)
-        self._policies = Policies()
+        self._policies = Policies(self._routing.rate)
         self._overrides = Overrides()
         self._budgeting = Budgeting(clock)
+        self.ceilings = Ceilings()
         self._circuits = Circuits(clock, sink.append)
         self._accepted = Accepted()
         self._instances = 1
+        self._places = _places(config, 1)
         self._track(clock.monotonic())
 
     # --- the request path ---------------------------------------------------------------------
@@ -94,6 +92,18 @@ class Live:
     def folded(self, circuit: Circuit) -> Circuit:
         """The circuit that a call to this one is counted and reported under."""
         return self._circuits.folded(circuit)
+
+    def rate(self, circuit: Circuit, now: float) -> RateLimit | None:
+        """What counts the minute of a circuit, if file or policy limit it."""
+        return (self._circuits.get(circuit) or self._entry(circuit, now)).rate
+
+    def places(self, provider: str) -> Concurrency:
+        """How many calls this instance may have at a provider at one time."""
+        return self._places[provider]
+
+    def probes(self, circuit: Circuit, now: float) -> bool:
+        """True when the next call to a circuit would be a half-open breaker's probe."""
+        return (self._circuits.get(circuit) or self._entry(circuit, now)).breaker.probing(now)
 
     def admit(self, circuit: Circuit, now: float) -> Permit | Refusal:
         """May one call start? A permit goes back through ``record`` or ``release``, always."""
@@ -143,9 +153,15 @@ class Live:
         """The attempts left to this task, or without one to a single request."""
         return self._budgeting.task_allowance(tenant, task)
 
-    def key_for(self, provider: str, now: float) -> Key | Refusal | None:
-        """The key for the next call; None for a provider without keys."""
-        return self._keys.choose(provider, now)
+    def key_for(
+        self, provider: str, now: float, tokens: Callable[[], int] = lambda: 0
+    ) -> Key | Refusal | None:
+        """The key for the next call of so many tokens; None for a provider without keys."""
+        return self._keys.choose(provider, now, tokens)
+
+    def key_rate(self, provider: str, key: Key | None) -> RateLimit | None:
+        """What counts the minute of a key, if the file limits it."""
+        return None if key is None or not key.rate.limits else self._keys.rate(provider, key.name)
 
     def rest_key(self, provider: str, key: str, verdict: Verdict, now: float) -> bool:
         """Rest the key when the verdict is about it; True when another one is ready now."""
@@ -183,16 +199,14 @@ class Live:
         self._accepted = accept(received, self._accepted, self._routing, self._clock.wall())
         exact = source in ("Stream", "Poll")
         self._accepted.refused += self._overrides.arm(received, now, wall, exact)
-        self._instances = max(1, received.instances)
         self._policies.replace(self._accepted.policies.values())
         self._routing.replace(self._accepted.routes.values())
-        self._budgeting.use(self._accepted.budgets_in_force(), self._instances)
+        self.ceilings.use_prices(received.prices)
+        self._share(received.instances, now)
         self._circuits.generation = received.generation
         self.in_force = InForce(
             received.epoch, received.generation, received.hash, self._clock.wall(), source
         )
-        for entry in self._circuits:
-            self._policies.put(entry, now)
         self._track(now)
         self._decide(now)
         self.on_change()
@@ -204,8 +218,7 @@ class Live:
             self.in_force = replace(self.in_force, source=source)
             self.on_change()
         if instances is not None and max(1, instances) != self._instances:
-            self._instances = max(1, instances)
-            self._budgeting.use(self._accepted.budgets_in_force(), self._instances)
+            self._share(instances, self._clock.monotonic())
 
     # --- reports ------------------------------------------------------------------------------
 
@@ -232,6 +245,17 @@ class Live:
             self.on_change()
         return entry
 
+    def _share(self, instances: int, now: float) -> None:
+        """Take one of so many live instances' part of every limit that is written for all."""
+        count = self._instances = self._policies.instances = max(1, instances)
+        budgets = self._accepted.budgets_in_force()
+        self._budgeting.use(budgets, count)
+        self.ceilings.use(budgets, count)
+        self._keys.share(count)
+        self._places = _places(self.config, count)
+        for entry in self._circuits:
+            self._policies.put(entry, now)
+
     def _track(self, now: float) -> None:
         """Give every configured target its breaker: it is on the wall before its first call."""
         for circuit in self._routing.circuits():
@@ -246,27 +270,7 @@ class Live:
         self.on_change()
 
     def _decide(self, now: float) -> None:
-        """Work out which override decides which circuit, and tell the breakers that change."""
-
-        def healthy(circuit: Circuit) -> bool:
-            known = self._circuits.get(circuit)
-            return known is None or known.breaker.snapshot(now).state is State.CLOSED
-
-        before = self._overrides.statuses()
-        wall = self._clock.wall()
-        circuits = [entry.circuit for entry in self._circuits]
-        usable = self._routing.usable(wall)
-        taken = self._overrides.decide(circuits, usable, healthy, now, wall)
-        changed = before != self._overrides.statuses()
-        for entry in self._circuits:
-            was, entry.override = entry.override, taken.get(entry.circuit)
-            if entry.override is not None:
-                mode, until = Mode(entry.override.item.mode), entry.override.until
-                entry.breaker.set_mode(mode, now, until)
-            elif was is not None:
-                entry.breaker.set_mode(Mode.AUTO, now)
-            changed |= self._circuits.drain(entry) or was is not entry.override
-        if changed:
+        if decide(self._overrides, self._circuits, self._routing, now, self._clock.wall()):
             self.on_change()
 
     def _note_effect(self, entry: Entry, answer: Permit | Refusal) -> None:
@@ -277,6 +281,16 @@ class Live:
         if decided and entry.override is not None:
             entry.override.first_effect_at = self._clock.wall()
             self.on_change()
+
+
+def _places(config: Config, instances: int) -> dict[str, Concurrency]:
+    found = {}
+    for provider in config.providers:
+        most = provider.connections
+        if provider.max_concurrent is not None:
+            most = min(most, share(provider.max_concurrent, instances))
+        found[provider.name] = concurrency(most)
+    return found
 
 
 def _nothing() -> None:

@@ -11,8 +11,9 @@ from datetime import datetime
 from math import isfinite
 
 from controlplane.domain.circuit import Circuit
+from controlplane.domain.limits import RatePolicy
 from controlplane.wire.desired import RouteItem
-from gateway.config import Config, Route, Target
+from gateway.config import UNLIMITED, Config, Record, Route, Target
 from gateway.thresholds import OutOfRange
 
 LONGEST_S = 3600.0
@@ -33,6 +34,7 @@ class Routing:
         self._config = config
         self._built_in = {route.name: route for route in config.routes}
         self._in_force = dict(self._built_in)
+        self._rates = _rates(config)
 
     def get(self, name: str) -> Route | None:
         """The route that callers mean by this model name."""
@@ -47,6 +49,10 @@ class Routing:
         for route in self._in_force.values():
             for target in route.targets:
                 yield target.circuit
+
+    def rate(self, circuit: Circuit) -> RatePolicy:
+        """What the file lets a circuit have, whatever routes are in force."""
+        return self._rates.get(circuit, UNLIMITED)
 
     def usable(self, wall: datetime) -> list[tuple[str, list[Circuit]]]:
         """Each route's name and the targets whose approval stands."""
@@ -82,8 +88,15 @@ class Routing:
                 Target(
                     circuit=Circuit(target.provider, target.model, target.region),
                     approved=target.approved,
-                    approved_by=target.approved_by,
                     approved_until=target.approved_until,
+                    record=Record(
+                        approved_by=target.approved_by,
+                        approved_at=target.approved_at,
+                        features=tuple(target.features),
+                        processing_regions=tuple(target.processing_regions),
+                        transfer_mechanism=target.transfer_mechanism,
+                        retention_days=target.retention_days,
+                    ),
                 )
                 for target in item.targets
             ),
@@ -92,6 +105,15 @@ class Routing:
             first_byte_seconds=min(known.first_byte_seconds, item.attempt_seconds),
             idle_seconds=known.idle_seconds,
         )
+
+
+def _rates(config: Config) -> dict[Circuit, RatePolicy]:
+    found: dict[Circuit, RatePolicy] = {}
+    for route in config.routes:
+        for target in route.targets:
+            if target.rate.limits:
+                found[target.circuit] = target.rate & found.get(target.circuit, UNLIMITED)
+    return found
 
 
 def _approved(target: Target, wall: datetime) -> bool:

@@ -6,6 +6,7 @@ verdict ``SchemaInvalid`` and the path of the field; the bytes are kept as they 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from controlplane.wire.desired import BudgetItem, OverrideItem, PolicyItem, RouteItem
+from controlplane.wire.desired import BudgetItem, OverrideItem, PolicyItem, PriceItem, RouteItem
 
 Item = TypeVar("Item", PolicyItem, BudgetItem, OverrideItem, RouteItem)
 ItemKind: TypeAlias = Literal["Policy", "Budget", "Override", "Route"]
+
+log = logging.getLogger(__name__)
 
 _FIELD = re.compile(r"`\$\.?([^`]*)`\s*$")
 
@@ -83,6 +86,7 @@ class Received:
     budgets: tuple[Read[BudgetItem], ...]
     overrides: tuple[Read[OverrideItem], ...]
     routes: tuple[Read[RouteItem], ...]
+    prices: tuple[PriceItem, ...] = ()
 
 
 def read(raw: bytes, gateway: str) -> Received:
@@ -110,7 +114,17 @@ def read(raw: bytes, gateway: str) -> Received:
         budgets=tuple(_items("Budget", spec.budgets, BudgetItem)),
         overrides=tuple(_items("Override", spec.overrides, OverrideItem)),
         routes=tuple(_items("Route", spec.routes, RouteItem)),
+        prices=tuple(_prices(spec.prices)),
     )
+
+
+def _prices(raws: list[Raw]) -> Iterator[PriceItem]:
+    """The prices that can be read. Without one a target is refused under a ceiling, not free."""
+    for raw in raws:
+        try:
+            yield msgspec.json.decode(raw, type=PriceItem)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.warning("a price of the snapshot is not used: %s", error)
 
 
 def _items(kind: ItemKind, raws: list[Raw], of: type[Item]) -> Iterator[Read[Item]]:

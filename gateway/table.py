@@ -62,6 +62,19 @@ class Table:
             raise self.error(key, f"expected {least} to {most}, got {value}")
         return value
 
+    def maybe_whole(self, key: str, *, most: int) -> int | None:
+        """A whole number from 0; None when it is not given."""
+        return self.whole(key, least=0, most=most) if self.has(key) else None
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; an absent one is empty."""
+        value = self._take(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(key, "expected a list of texts")
+        if any(not item or len(item) > 200 or not item.isprintable() for item in value):
+            raise self.error(key, "expected texts of 1 to 200 printable characters")
+        return tuple(value)
+
     def seconds(self, key: str, default: float = _REQUIRED, *, most: float = 86_400) -> float:
         """A duration above 0 in seconds."""
         value = self._take(key, default)

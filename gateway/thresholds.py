@@ -10,8 +10,12 @@ from math import isfinite
 
 from controlplane.domain.breaker import BreakerPolicy
 from controlplane.domain.budget import BudgetPolicy
+from controlplane.domain.ceiling import pounds
+from controlplane.domain.limits import RatePolicy
 from controlplane.wire.desired import Breaker, Bucket
 
+CEILINGS = ("max_cost_gbp", "max_cost_gbp_per_request", "max_cost_gbp_per_task")
+LONGEST_COST_WINDOW_S = 31 * 86_400.0
 RAMP_SHARES = (100, 250, 500)
 """Thousandths of full concurrency in the three equal steps of the way back."""
 
@@ -51,12 +55,26 @@ def breaker_policy(wire: Breaker) -> BreakerPolicy:
         raise _named("breaker", error) from error
 
 
+def rate_policy(wire: Breaker) -> RatePolicy:
+    """The rate of each circuit that the policy matches. Raises ``OutOfRange``."""
+    try:
+        return RatePolicy(wire.requests_per_minute, wire.tokens_per_minute)
+    except ValueError as error:
+        raise _named("breaker", error) from error
+
+
 def budget_policy(wire: Bucket) -> BudgetPolicy:
     """The domain's policy of one bucket. Raises ``OutOfRange``."""
     for name in ("max_attempts", "max_attempts_per_task"):
         if getattr(wire, name) < 1:
             raise OutOfRange(f"bucket.{name}", f"{name} must be at least 1")
+    if not 60 <= wire.cost_window_seconds <= LONGEST_COST_WINDOW_S:
+        text = f"cost_window_seconds must be 60 to {LONGEST_COST_WINDOW_S:g}"
+        raise OutOfRange("bucket.cost_window_seconds", text)
     try:
+        for name in CEILINGS:
+            if (ceiling := getattr(wire, name)) is not None:
+                pounds(name, ceiling)
         return BudgetPolicy(
             ratio_per_mille=wire.ratio_per_mille,
             min_per_second=wire.min_per_second,

@@ -73,10 +73,9 @@ class Upstream:
         if self._session is not None:
             await self._session.close()
 
-    def free(self, provider: str) -> bool:
-        """True when one more call to this provider has a place."""
-        known = self.providers.get(provider)
-        return known is not None and self._in_flight[provider] < known.connections
+    def in_flight(self, provider: str) -> int:
+        """This worker's calls to the provider that are not over."""
+        return self._in_flight[provider]
 
     def take(self, provider: str) -> None:
         """Take a place for a call; ``give_back`` must follow."""

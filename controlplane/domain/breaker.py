@@ -74,6 +74,14 @@ class Breaker(Automaton):
                 return (self._generation, token, now, False)
             return self._shut or self._admit_guarded(now)
 
+    def probing(self, now: float) -> bool:
+        """True when the next permit would be a probe: HalfOpen, and no override decides."""
+        if self._free and now < self._due:
+            return False
+        with self._lock:
+            self._advance(now)
+            return self._state is HALF_OPEN and self._mode is Mode.AUTO
+
     def record(
         self,
         permit: Permit,

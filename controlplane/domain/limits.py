@@ -39,10 +39,21 @@ class RatePolicy:
             if value is not None and value < 0:
                 raise ValueError(f"{name} must be 0 or more, got {value!r}")
 
+    def __and__(self, other: RatePolicy) -> RatePolicy:
+        """Both policies at once: the lower of each limit."""
+        return RatePolicy(
+            _lower(self.requests_per_minute, other.requests_per_minute),
+            _lower(self.tokens_per_minute, other.tokens_per_minute),
+        )
+
     @property
     def limits(self) -> bool:
         """True when there is anything to keep."""
         return self.requests_per_minute is not None or self.tokens_per_minute is not None
+
+
+def _lower(one: int | None, other: int | None) -> int | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 class Taken(NamedTuple):

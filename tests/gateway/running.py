@@ -118,14 +118,15 @@ async def running(
     attempt: float = 10,
     idle: float = 10,
 ) -> AsyncIterator[Running]:
-    """Start simulator and gateway; stop both at the end."""
+    """Start simulator and gateway; stop both at the end. ``{url}`` in ``more``: the simulator's."""
     simulator = Simulator(MANUAL, 1, time.monotonic)
+    providers = await simulator.start()
     text = CONFIG.format(
         data=tmp_path / "data",
-        url=await simulator.start(),
+        url=providers,
         gateway=gateway,
         limits=limits,
-        more=more,
+        more=more.replace("{url}", providers),
         deadline=deadline,
         attempt=attempt,
         idle=idle,

@@ -368,10 +368,10 @@ def test_a_number_out_of_range_is_named(
             "match.tenant",
         ),
         (
-            build.budget("b", "system", max_cost_gbp="1.00"),
+            build.budget("b", "circuit", max_cost_gbp_per_request="1.00"),
             "Unsupported",
             "UnsupportedField",
-            "bucket.max_cost_gbp",
+            "bucket.max_cost_gbp_per_request",
         ),
     ],
 )
