@@ -28,6 +28,8 @@ class Bare:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Pass one request through; a stream chunk by chunk."""
+        if request.method == "GET":
+            return web.Response(text="ready")
         headers = {
             "content-type": "application/json",
             "accept-encoding": "identity",
@@ -74,7 +76,6 @@ async def serve(port: int, url: str) -> None:
         await runner.setup()
         listener = socket.create_server(("127.0.0.1", port), backlog=1024)
         await web.SockSite(runner, listener).start()
-        print("ready", flush=True)
         await stop.wait()
         await runner.cleanup()
 

@@ -134,20 +134,25 @@ def _start(stack: ExitStack) -> dict[str, Subject]:
         name: stack.enter_context(_process([sys.executable, "-m", *command], folder / name))
         for name, command in commands.items()
     }
-    _until_ready(f"{origin}/healthz")
-    _until_ready(f"http://127.0.0.1:{ours}/readyz")
+    ready = {
+        "direct": f"{origin}/healthz",
+        "bare": f"http://127.0.0.1:{bare}/ready",
+        "ours": f"http://127.0.0.1:{ours}/readyz",
+    }
+    for name, child in processes.items():
+        _until_ready(ready[name], child, folder / name)
     ports = {"bare": bare, "ours": ours}
     urls = {name: f"http://127.0.0.1:{port}/v1/chat/completions" for name, port in ports.items()}
     urls["direct"] = direct
     # The gateway serves in a child of the process that was started.
-    return {name: Subject(urls[name], _serving(processes[name])) for name in commands}
+    return {name: Subject(urls[name], _serving(processes[name].pid)) for name in commands}
 
 
 @contextmanager
-def _process(command: list[str], log: Path) -> Iterator[int]:
+def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as child:
         try:
-            yield child.pid
+            yield child
         finally:
             child.terminate()
             try:
@@ -172,7 +177,7 @@ def _processor_s(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _until_ready(url: str) -> None:
+def _until_ready(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + READY_S
     while True:
         try:
@@ -180,8 +185,9 @@ def _until_ready(url: str) -> None:
                 if answer.status == 200:
                     return
         except OSError as error:  # refused, reset, or too slow to answer while it starts
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{url} did not become ready: {error}") from error
+            if child.poll() is not None or time.monotonic() > deadline:
+                said = log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{url} did not become ready: {error}\n{said}") from error
         time.sleep(0.05)
 
 
