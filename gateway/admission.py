@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gateway.config import Limits
+from controlplane.domain.limits import Concurrency, concurrency, share
+from gateway.config import Limits, Provider
 
 LOW_SHARE = 0.75
 """Low-priority work is refused above this share of the ordinary places."""
@@ -20,6 +21,14 @@ class Priority(StrEnum):
     LOW = "low"
     NORMAL = "normal"
     HIGH = "high"
+
+
+def places(provider: Provider, instances: int) -> Concurrency:
+    """How many calls one of so many live instances may have at a provider at one time."""
+    most = provider.connections
+    if provider.max_concurrent is not None:
+        most = min(most, share(provider.max_concurrent, instances))
+    return concurrency(most)
 
 
 class Admission:

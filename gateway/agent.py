@@ -24,6 +24,7 @@ from gateway.checkpoint import Checkpoint
 from gateway.clock import Clock, ClockOffset, SystemClock
 from gateway.config import Config, ControlPlane
 from gateway.contact import Contact, NoAnswer
+from gateway.host import Host
 from gateway.live import Live
 from gateway.outbox import Identity
 from gateway.report import Reporter, Sender
@@ -57,6 +58,7 @@ class Agent:
         identity = Identity(boot_id, slot, config.gateway.name)
         self.spool = Spool(self._spools, index, identity, self._clock, self._bounds)
         self.live = Live(config, boot_id, slot, self._clock, self.spool)
+        self._host = Host(data / "run", str(boot_id), self._clock.monotonic)
         self._checkpoint = Checkpoint(data / "checkpoint" / f"{index}.json", config.gateway.name)
         self._offset = ClockOffset()
         self._adopted: list[Adopted] = []
@@ -67,6 +69,8 @@ class Agent:
 
     async def __aenter__(self) -> Agent:
         self._load()
+        self._host.start(self.live.follow)
+        self.live.share_with(self._host)
         self._start("tick", self._tick)
         self._start("forget", self._forget)
         if self._config.control_plane is not None:
@@ -86,6 +90,7 @@ class Agent:
             )
         for adopted in self._adopted:
             adopted.finish()
+        self._host.close()
         self.spool.close()
         await self._closing.aclose()
 

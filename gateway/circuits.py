@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from random import getrandbits
 
-from controlplane.domain.breaker import Breaker, BreakerPolicy, Mode, State, Transition
+from controlplane.domain.breaker import Breaker, BreakerPolicy, Mode, Permit, State, Transition
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.limits import RateLimit
 from controlplane.wire import events, status
 from gateway.clock import Clock
 from gateway.keys import Keys
+from gateway.leases import Lease
 from gateway.overrides import Armed
 
 LIMIT = 500
@@ -31,6 +32,7 @@ class Entry:
     __slots__ = (
         "breaker",
         "circuit",
+        "leases",
         "next_probe",
         "override",
         "policy",
@@ -45,6 +47,8 @@ class Entry:
         self.circuit = circuit
         self.policy = policy
         self.breaker = Breaker(policy, now)
+        self.leases: dict[Permit, Lease] = {}
+        """Of this host's probes, those that are out on a permit of this breaker."""
         self.rate: RateLimit | None = None
         self.rate_limits_count = True
         self.override: Armed | None = None
@@ -58,6 +62,8 @@ class Circuits:
     def __init__(self, clock: Clock, sink: TransitionSink) -> None:
         self._clock = clock
         self._sink = sink
+        self.told: Callable[[Circuit, Transition], None] | None = None
+        """Called with every transition, for the siblings on this host."""
         self._entries: dict[Circuit, Entry] = {}
         self.get: Callable[[Circuit], Entry | None] = self._entries.get
         """The entry, or None when this circuit has not been seen."""
@@ -97,6 +103,8 @@ class Circuits:
         """Make an event of each transition that was taken off this breaker."""
         for transition in taken:
             self._sink(self._event(entry, transition))
+            if self.told is not None:
+                self.told(entry.circuit, transition)
 
     def wall_of(self, at: float) -> datetime:
         """A monotonic moment as wall time, by both clocks as they stand."""

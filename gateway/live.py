@@ -9,7 +9,7 @@ tick. Used from the event loop's thread. Times are monotonic seconds; ``wall`` i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -18,23 +18,25 @@ from controlplane.domain.breaker import Outcome, Permit, Transition, would_have_
 from controlplane.domain.budgets import TenantBudgets
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.gate import Gate, Refusal
-from controlplane.domain.limits import Concurrency, RateLimit, concurrency, share
+from controlplane.domain.limits import Concurrency, RateLimit
 from controlplane.domain.request_plan import AttemptAllowance
 from controlplane.domain.verdict import Verdict
 from controlplane.wire.events import AnyEvent
 from controlplane.wire.status import BudgetStatus, CircuitStatus, ConfigSource, ItemStatus
 from gateway.accept import Accepted, accept
+from gateway.admission import places
 from gateway.budgeting import Budgeting
 from gateway.ceilings import Ceilings
 from gateway.circuits import Circuits, Entry
 from gateway.clock import Clock
 from gateway.config import Config, Key, Route
 from gateway.deciding import decide
+from gateway.host import Host
 from gateway.keys import Keys
 from gateway.overrides import Overrides
 from gateway.policies import Policies
 from gateway.routing import Routing
-from gateway.snapshot import Received
+from gateway.snapshot import InForce, Received
 
 
 class Sink(Protocol):
@@ -42,17 +44,6 @@ class Sink(Protocol):
 
     def append(self, event: AnyEvent) -> None:
         """Keep one event for sending."""
-
-
-@dataclass(frozen=True, slots=True)
-class InForce:
-    """Which configuration is in force and where it came from. Generation 0: the file's alone."""
-
-    epoch: str = ""
-    generation: int = 0
-    hash: str = ""
-    applied_at: datetime | None = None
-    source: ConfigSource = "Bootstrap"
 
 
 class Live:
@@ -76,7 +67,8 @@ class Live:
         self._circuits = Circuits(clock, sink.append)
         self._accepted = Accepted()
         self._instances = 1
-        self._places = _places(config, 1)
+        self._places = {p.name: places(p, 1) for p in config.providers}
+        self._host: Host | None = None
         self._track(clock.monotonic())
 
     # --- the request path ---------------------------------------------------------------------
@@ -110,7 +102,8 @@ class Live:
         if now >= self._overrides.due:
             self._decide(now)
         entry = self._circuits.get(circuit) or self._entry(circuit, now)
-        answer = entry.breaker.admit(now)
+        host = self._host
+        answer = entry.breaker.admit(now) if host is None else host.admit(entry, now)
         if entry.override is not None and entry.override.first_effect_at is None:
             self._note_effect(entry, answer)
         if taken := entry.breaker.take_transitions():
@@ -130,16 +123,14 @@ class Live:
         if not entry.rate_limits_count and verdict.reason == "rate_limited":
             verdict = replace(verdict, counts_against_breaker=False)
         entry.breaker.record(permit, verdict, now, duration_s)
-        if taken := entry.breaker.take_transitions():
-            self._changed(entry, taken, now)
+        self._ended(entry, permit, now)
         return verdict
 
     def release(self, circuit: Circuit, permit: Permit, now: float) -> None:
         """Hand back a permit whose call was not made."""
         entry = self._entry(circuit, now)
         entry.breaker.record(permit, Outcome.NEUTRAL, now)
-        if taken := entry.breaker.take_transitions():
-            self._changed(entry, taken, now)
+        self._ended(entry, permit, now)
 
     def budgets(self, tenant: str) -> TenantBudgets:
         """The retry budgets that a request of this tenant asks (``domain.request``)."""
@@ -174,6 +165,20 @@ class Live:
     def pace_key(self, provider: str, key: str, rest_s: float, now: float) -> None:
         """A good answer's headers said that the key's allowance is used up for ``rest_s``."""
         self._keys.pace(provider, key, rest_s, now)
+
+    # --- this host's other workers -------------------------------------------------------------
+
+    def share_with(self, host: Host) -> None:
+        """Tell the siblings on this host what breakers do, and lease probes with them."""
+        self._host, self._circuits.told = host, host.tell
+
+    def follow(self, circuit: Circuit, done: Transition) -> None:
+        """A sibling's breaker opened or closed. A circuit that we do not know is not begun."""
+        now, entry = self._clock.monotonic(), self._circuits.get(circuit)
+        if entry is not None:
+            entry.breaker.follow(done, now)
+            if taken := entry.breaker.take_transitions():
+                self._changed(entry, taken, now)
 
     # --- time and configuration ---------------------------------------------------------------
 
@@ -252,7 +257,7 @@ class Live:
         self._budgeting.use(budgets, count)
         self.ceilings.use(budgets, count)
         self._keys.share(count)
-        self._places = _places(self.config, count)
+        self._places = {p.name: places(p, count) for p in self.config.providers}
         for entry in self._circuits:
             self._policies.put(entry, now)
 
@@ -262,6 +267,12 @@ class Live:
             folded = self._circuits.folded(circuit)
             if self._circuits.get(folded) is None:
                 self._policies.add(self._circuits, folded, now)
+
+    def _ended(self, entry: Entry, permit: Permit, now: float) -> None:
+        if taken := entry.breaker.take_transitions():
+            self._changed(entry, taken, now)
+        if entry.leases and self._host is not None:
+            self._host.done(entry, permit)
 
     def _changed(self, entry: Entry, taken: tuple[Transition, ...], now: float) -> None:
         self._circuits.report(entry, taken)
@@ -281,16 +292,6 @@ class Live:
         if decided and entry.override is not None:
             entry.override.first_effect_at = self._clock.wall()
             self.on_change()
-
-
-def _places(config: Config, instances: int) -> dict[str, Concurrency]:
-    found = {}
-    for provider in config.providers:
-        most = provider.connections
-        if provider.max_concurrent is not None:
-            most = min(most, share(provider.max_concurrent, instances))
-        found[provider.name] = concurrency(most)
-    return found
 
 
 def _nothing() -> None:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from controlplane.wire.desired import BudgetItem, OverrideItem, PolicyItem, PriceItem, RouteItem
+from controlplane.wire.status import ConfigSource
 
 Item = TypeVar("Item", PolicyItem, BudgetItem, OverrideItem, RouteItem)
 ItemKind: TypeAlias = Literal["Policy", "Budget", "Override", "Route"]
@@ -87,6 +88,17 @@ class Received:
     overrides: tuple[Read[OverrideItem], ...]
     routes: tuple[Read[RouteItem], ...]
     prices: tuple[PriceItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Which configuration is in force and where it came from. Generation 0: the file's alone."""
+
+    epoch: str = ""
+    generation: int = 0
+    hash: str = ""
+    applied_at: datetime | None = None
+    source: ConfigSource = "Bootstrap"
 
 
 def read(raw: bytes, gateway: str) -> Received:

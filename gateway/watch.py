@@ -22,8 +22,8 @@ from gateway import snapshot, sse
 from gateway.checkpoint import Checkpoint
 from gateway.clock import Clock, ClockOffset, first
 from gateway.contact import Contact, NoAnswer, Stream
-from gateway.live import InForce, Live
-from gateway.snapshot import Received, SnapshotRefused
+from gateway.live import Live
+from gateway.snapshot import InForce, Received, SnapshotRefused
 
 log = logging.getLogger(__name__)
 
