@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from controlplane.models import Role
 from tests import builders
-from tests.browser import chromium, new_page
+from tests.browser import WAIT_MS, chromium, new_page
 from tests.controlplane.ingest import batches
 from tests.controlplane.ingest.conftest import new_sender
 from tests.controlplane.reports.test_weekly import LONDON, last_week, prices
@@ -72,7 +72,8 @@ def test_charts_are_drawn_without_breaking_the_policy(page: Page, web: WebProces
     page.fill("#password", builders.PASSWORD)
     page.click("text=Log in")
     expect(page.locator("h1")).to_contain_text(f"Week {last_week().number}")
-    expect(page.locator("#line-chart .bars .point")).to_have_count(2)
+    # Plotly is some megabytes to read: give a busy machine time.
+    expect(page.locator("#line-chart .bars .point")).to_have_count(2, timeout=2 * WAIT_MS)
     expect(page.locator("#day-chart .scatterlayer .trace")).to_have_count(2)
     expect(page.locator("table.lines tfoot")).to_contain_text("4")
     page.emulate_media(color_scheme="light")
