@@ -163,4 +163,6 @@ async def until_broken(answer: aiohttp.ClientResponse) -> bytes:
             data += part
     except aiohttp.ClientPayloadError:
         return data
+    finally:
+        answer.close()
     raise AssertionError("the body ended as if it were whole")

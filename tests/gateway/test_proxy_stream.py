@@ -68,10 +68,10 @@ async def test_hidden_usage_leaves_no_trace(gateway: Running) -> None:
 
 
 async def test_events_are_in_the_spool_before_the_last_byte(gateway: Running) -> None:
-    answer = await gateway.chat(stream=True)
-    async for line in answer.content:
-        if line.startswith(b"data: [DONE]"):
-            break
+    async with await gateway.chat(stream=True) as answer:
+        async for line in answer.content:
+            if line.startswith(b"data: [DONE]"):
+                break
     assert [type(event).__name__ for event in gateway.events] == ["Attempt", "Outcome"]
 
 
