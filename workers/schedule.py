@@ -15,6 +15,7 @@ def _every(seconds: float, task: str) -> dict[str, Any]:
 
 SCHEDULE: dict[str, dict[str, Any]] = {
     "end-expired-overrides": _every(2, "overrides.end_expired"),
+    "end-expired-probes": _every(10, "probes.end_expired"),
     "ceiling-prices": _every(60, "prices.refresh_ceilings"),
     "heartbeat": _every(10, "workers.heartbeat"),
     "day-partitions": _every(3600, "telemetry.partitions"),

@@ -12,6 +12,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db import connection
 
+from controlplane.actions import probes
 from controlplane.actions.ceiling_prices import refresh
 from controlplane.actions.overrides import end_expired
 from controlplane.ingest import partitions as days
@@ -32,6 +33,12 @@ def _raw_retention() -> timedelta:
 def end_expired_overrides() -> list[str]:
     """End the rows of overrides whose time has passed (gateways ended them already)."""
     return end_expired(datetime.now(UTC))
+
+
+@shared_task(name="probes.end_expired")
+def end_expired_probes() -> list[str]:
+    """Take probes whose time is over out of the snapshots."""
+    return probes.end_expired(datetime.now(UTC))
 
 
 @shared_task(name="prices.refresh_ceilings")

@@ -23,6 +23,7 @@ from controlplane.models import (
     Gateway,
     GatewayConfig,
     Override,
+    Probe,
     RetryBudget,
     Route,
 )
@@ -33,13 +34,14 @@ from controlplane.wire.desired import (
     Match,
     OverrideItem,
     PolicyItem,
+    ProbeItem,
     RouteItem,
     Spec,
     canonical,
     hash_of,
 )
 
-_Selecting = BreakerPolicy | Override | RetryBudget | Route
+_Selecting = BreakerPolicy | Override | Probe | RetryBudget | Route
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
@@ -69,6 +71,11 @@ def _setting_row(row: BreakerPolicy | RetryBudget | Route) -> SettingRow:
     return SettingRow(str(row.uid), row.name, row.generation, selection_of(row), row.spec, level)
 
 
+def _probe_row(row: Probe) -> SettingRow:
+    told = {"reason": row.reason, "expires_at": row.expires_at}
+    return SettingRow(str(row.uid), row.name, row.generation, selection_of(row), told)
+
+
 def alive_rows() -> Rows:
     """All desired state that may be in force."""
     return Rows(
@@ -76,6 +83,7 @@ def alive_rows() -> Rows:
         budgets=tuple(map(_setting_row, RetryBudget.objects.all())),
         overrides=tuple(map(override_row, Override.objects.filter(ended_at=None))),
         routes=tuple(map(_setting_row, Route.objects.all())),
+        probes=tuple(map(_probe_row, Probe.objects.filter(ended_at=None))),
     )
 
 
@@ -95,6 +103,7 @@ class Compiler:
             "budgets": {r.uid: _budget(r) for r in rows.budgets},
             "overrides": {r.uid: _override(r) for r in rows.overrides},
             "routes": {r.uid: _route(r) for r in rows.routes},
+            "probes": {r.uid: _probe(r) for r in rows.probes},
         }
         self._reported: dict[int, set[Model]] = {}
         self._book = PriceBook((), ())
@@ -106,7 +115,7 @@ class Compiler:
     def compile(self, gateway: Target, gateway_id: int) -> Compiled:
         """What one gateway is told."""
         mine = compile_rows(self._rows, gateway)
-        lists = (mine.policies, mine.budgets, mine.overrides, mine.routes)
+        lists = (mine.policies, mine.budgets, mine.overrides, mine.routes, mine.probes)
         uids = tuple(tuple(row.uid for row in rows) for rows in lists)
         models = self._to_price(mine, gateway_id)
         key = (*uids, models)
@@ -157,6 +166,10 @@ def _override(row: OverrideRow) -> OverrideItem:
 
 def _route(row: SettingRow) -> RouteItem:
     return _from({**row.spec, **_identity(row)}, RouteItem)
+
+
+def _probe(row: SettingRow) -> ProbeItem:
+    return ProbeItem(**_identity(row), match=_match(row.selection), **row.spec)
 
 
 def _models(row: SettingRow) -> set[Model]:

@@ -16,7 +16,7 @@ from controlplane.actions.actor import Actor
 from controlplane.models import RetryBudget
 
 LEVELS = ("system", "tenant", "circuit")
-_BUDGETS = Settings(RetryBudget, "RetryBudget", budget_spec)
+BUDGETS = Settings(RetryBudget, "RetryBudget", budget_spec)
 
 
 def create(
@@ -33,7 +33,7 @@ def create(
     faults = Faults()
     if level not in LEVELS:
         faults.add("level", f"write one of {', '.join(LEVELS)}")
-    return _BUDGETS.create(
+    return BUDGETS.create(
         actor=actor,
         name=name,
         spec=spec,
@@ -60,7 +60,7 @@ def update(
 
     Raises ``Conflict`` with ``current`` when it is no longer at ``expected_version``.
     """
-    return _BUDGETS.update(
+    return BUDGETS.update(
         actor=actor,
         name=name,
         spec=spec,
@@ -77,6 +77,6 @@ def remove(
     *, actor: Actor, name: str, now: datetime, expected_version: int, reason: str = ""
 ) -> None:
     """Take a budget away."""
-    _BUDGETS.remove(
+    BUDGETS.remove(
         actor=actor, name=name, now=now, expected_version=expected_version, reason=reason
     )

@@ -8,6 +8,7 @@ has ended its row. Every write is audited with its reason. ``now`` is aware and 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from controlplane.actions._commit import Change, desired_change
 from controlplane.actions._fields import Faults
@@ -20,6 +21,8 @@ from controlplane.errors import Conflict, NotFound
 from controlplane.models import Override, Role
 
 KIND = "Override"
+# A status report holds 2,000 verdicts: with this bound every instance can answer for every item.
+MOST_ACTIVE = 500
 _MODES = ", ".join(OverrideMode)
 
 
@@ -61,7 +64,8 @@ def force(
     assert known_mode is not None
     assert ends is not None
     with desired_change(actor, now, dry_run=dry_run) as change:
-        _make_room(change, selection, replace)
+        replaced = _make_room(change, selection, replace, written_reason)
+        _check_room()
         row = insert(
             change,
             known_mode,
@@ -71,7 +75,7 @@ def force(
             expires_at=ends,
             allow_last_healthy=allow_last_healthy is True,
         )
-        change.audit("force", KIND, row.name, reason=row.reason, after=described(row))
+        change.audit("force", KIND, row.name, reason=row.reason, after=described(row) | replaced)
     return row
 
 
@@ -199,14 +203,21 @@ def _read_expiry(
     return now + lasts
 
 
-def _make_room(change: Change, selection: Selection, replace: str) -> None:
-    """End what has expired on this match, and what is to be replaced; ``Conflict`` otherwise."""
+def _make_room(
+    change: Change, selection: Selection, replace: str, reason: str
+) -> dict[str, dict[str, Any]]:
+    """End what has expired on this match, and what is to be taken over; ``Conflict`` otherwise.
+
+    Returns what the audit of the new one says of the old: both entries name both hands.
+    """
+    replaced = {}
     same = Override.objects.select_for_update().filter(ended_at=None, **columns(selection))
     for row in same:
         if row.expires_at <= change.now:
             _end(change, row, "Expired")
         elif row.name == replace:
-            _end(change, row, "Replaced")
+            _end(change, row, "Replaced", reason)
+            replaced = {"replaces": described(row)}
         else:
             remaining = row.expires_at - change.now
             left = in_words(remaining)
@@ -216,6 +227,15 @@ def _make_room(change: Change, selection: Selection, replace: str) -> None:
                 code="already_forced",
                 current=described(row) | {"remaining_s": remaining.total_seconds()},
             )
+    return replaced
+
+
+def _check_room() -> None:
+    if Override.objects.filter(ended_at=None).count() >= MOST_ACTIVE:
+        raise Conflict(
+            f"{MOST_ACTIVE} overrides are active; release some, or force a wider match.",
+            code="too_many_overrides",
+        )
 
 
 def _end_by(change: Change, row: Override, reason: str) -> None:

@@ -15,7 +15,7 @@ from controlplane.actions._settings import Settings
 from controlplane.actions.actor import Actor
 from controlplane.models import BreakerPolicy
 
-_POLICIES = Settings(BreakerPolicy, "BreakerPolicy", policy_spec)
+POLICIES = Settings(BreakerPolicy, "BreakerPolicy", policy_spec)
 
 
 def create(
@@ -28,7 +28,7 @@ def create(
     reason: str = "",
 ) -> BreakerPolicy:
     """Record a policy for what it matches. ``spec`` holds ``wire.desired.Breaker``."""
-    return _POLICIES.create(
+    return POLICIES.create(
         actor=actor,
         name=name,
         spec=spec,
@@ -55,7 +55,7 @@ def update(
 
     Raises ``Conflict`` with ``current`` when it is no longer at ``expected_version``.
     """
-    return _POLICIES.update(
+    return POLICIES.update(
         actor=actor,
         name=name,
         spec=spec,
@@ -72,6 +72,6 @@ def remove(
     *, actor: Actor, name: str, now: datetime, expected_version: int, reason: str = ""
 ) -> None:
     """Take a policy away."""
-    _POLICIES.remove(
+    POLICIES.remove(
         actor=actor, name=name, now=now, expected_version=expected_version, reason=reason
     )

@@ -141,6 +141,25 @@ class ReleaseIn(Strict):
     resource_version: int | str | None = None
 
 
+class RollbackIn(Strict):
+    """Body of ``POST /{kind}/{name}/rollback``. The generations stand in ``/history``."""
+
+    to_generation: int
+    reason: str = ""
+
+
+class ProbeSpec(Match):
+    """Open breakers that are to try again now."""
+
+    reason: str = Field("", examples=["the provider says that it has recovered"])
+
+
+class ProbeIn(Envelope):
+    """Body of ``POST /probes``."""
+
+    spec: ProbeSpec = Field(default_factory=ProbeSpec)
+
+
 class SettingIn(Envelope):
     """Body of a policy or a budget: in ``spec`` the numbers, and ``SettingHead`` beside them."""
 

@@ -17,7 +17,9 @@ from controlplane.models import (
     BreakerPolicy,
     CircuitState,
     Override,
+    Probe,
     RetryBudget,
+    Route,
 )
 from controlplane.reports.effect import Effect
 from controlplane.reports.fleet import GatewayReport, Member
@@ -30,10 +32,10 @@ def override(row: Override, progress: Progress | None, now: datetime) -> dict[st
     """An override with how far it has come."""
     return {
         "kind": "Override",
-        "metadata": _metadata(row),
+        "metadata": metadata_of(row),
         "spec": {
             "mode": row.mode,
-            **_match(row),
+            **match_of(row),
             "reason": row.reason,
             "ticket": row.ticket,
             "expiresAt": row.expires_at,
@@ -55,7 +57,7 @@ def _override_status(row: Override, progress: Progress | None, now: datetime) ->
     }
     if progress is not None:
         status["phase"] = progress.phase if active else status["endCause"]
-        status |= _progress(progress)
+        status |= progress_of(progress)
         status["conditions"] = [_condition(row, progress, active)]
     return status
 
@@ -79,7 +81,8 @@ def _condition(row: Override, progress: Progress, active: bool) -> dict[str, Any
     }
 
 
-def _progress(progress: Progress) -> dict[str, Any]:
+def progress_of(progress: Progress) -> dict[str, Any]:
+    """How far something has come, at each instance."""
     return {
         "recordedAt": progress.recorded_at,
         "counts": {
@@ -111,21 +114,14 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def setting(row: BreakerPolicy | RetryBudget, progress: Progress | None = None) -> dict[str, Any]:
-    """A policy or a budget with how far its present numbers have come."""
-    match = _match(row)
-    spec: dict[str, Any] = {camel(name): value for name, value in row.spec.items()}
-    if isinstance(row, RetryBudget):
-        match["tenant"] = row.tenant
-        spec["level"] = row.level
-    status: dict[str, Any] = {"observedGeneration": row.generation}
-    if progress is not None:
-        status |= {"phase": progress.phase} | _progress(progress)
+def probe(row: Probe, progress: Progress, now: datetime) -> dict[str, Any]:
+    """A probe with what became of it at each instance."""
+    active = row.ended_at is None and now < row.expires_at
     return {
-        "kind": "RetryBudget" if isinstance(row, RetryBudget) else "BreakerPolicy",
-        "metadata": _metadata(row),
-        "spec": spec | {"match": match},
-        "status": status,
+        "kind": "Probe",
+        "metadata": metadata_of(row),
+        "spec": {**match_of(row), "reason": row.reason, "expiresAt": row.expires_at},
+        "status": {"active": active, "phase": progress.phase} | progress_of(progress),
     }
 
 
@@ -265,7 +261,8 @@ def many(kind: str, items: list[dict[str, Any]], revision: int) -> dict[str, Any
     return {"kind": f"{kind}List", "metadata": {"resourceVersion": str(revision)}, "items": items}
 
 
-def _metadata(row: Override | BreakerPolicy | RetryBudget) -> dict[str, Any]:
+def metadata_of(row: Override | Probe | BreakerPolicy | RetryBudget | Route) -> dict[str, Any]:
+    """What names an object and its version."""
     return {
         "name": row.name,
         "uid": str(row.uid),
@@ -278,5 +275,6 @@ def _metadata(row: Override | BreakerPolicy | RetryBudget) -> dict[str, Any]:
     }
 
 
-def _match(row: Override | BreakerPolicy | RetryBudget) -> dict[str, Any]:
+def match_of(row: Override | Probe | BreakerPolicy | RetryBudget | Route) -> dict[str, Any]:
+    """What an object selects."""
     return {part: getattr(row, part) for part in _MATCH}

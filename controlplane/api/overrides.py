@@ -44,6 +44,21 @@ def list_overrides(
     return answer(objects.many("Override", found, revision))
 
 
+# Before ``/{name}``, which would take it for a name.
+@router.post("/release-mine", summary="End everything that I forced")
+def release_mine(request: HttpRequest, payload: ReleaseIn | None = None) -> HttpResponse:
+    """Every active override that the caller recorded, in one change."""
+    actor, now = actor_of(request), datetime.now(UTC)
+    reason = payload.reason if payload else ""
+
+    def act() -> tuple[int, Any]:
+        rows = overrides.release_mine(actor=actor, now=now, reason=reason)
+        found = [objects.override(row, None, now) for row in rows]
+        return 200, objects.many("Override", found, Revision.objects.get(id=1).value)
+
+    return once(request, actor, now, act)
+
+
 @router.get("/{name}", summary="One override, with each instance's progress")
 def get_override(request: HttpRequest, name: str) -> HttpResponse:
     """Recorded, delivered and enforced at each instance, in ms since it was recorded."""

@@ -1,4 +1,4 @@
-"""``/policies`` and ``/budgets``: the two kinds of setting share their HTTP shape.
+"""``/policies``, ``/budgets`` and ``/routes``: the kinds of setting share their HTTP shape.
 
 Invariant: a change names the resourceVersion that it was made from (``metadata``, ``If-Match``).
 """
@@ -11,20 +11,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Query, Router
 from pydantic import ValidationError
 
-from controlplane.actions import budgets, policies
+from controlplane.actions import budgets, policies, revisions, routes
+from controlplane.actions._settings import Settings
 from controlplane.actions.targets import nearest
-from controlplane.api import objects
-from controlplane.api.bodies import SettingHead, SettingIn, version_of
+from controlplane.api import objects, setting_objects
+from controlplane.api.bodies import RollbackIn, SettingHead, SettingIn, version_of
 from controlplane.api.door import answer, snake
 from controlplane.api.overrides import actor_of
 from controlplane.errors import InvalidInput, NotFound
-from controlplane.models import BreakerPolicy, RetryBudget, Revision
+from controlplane.models import BreakerPolicy, RetryBudget, Revision, Route
 from controlplane.reports import fleet, progress
 
-_Row = BreakerPolicy | RetryBudget
+_Row = BreakerPolicy | RetryBudget | Route
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class _Kind:
     create: Callable[..., _Row]
     update: Callable[..., _Row]
     remove: Callable[..., None]
+    settings: Settings[Any]
 
 
 _KINDS = {
@@ -43,9 +45,23 @@ _KINDS = {
         policies.create,
         policies.update,
         policies.remove,
+        policies.POLICIES,
     ),
     "budgets": _Kind(
-        "RetryBudget", lambda: RetryBudget.objects, budgets.create, budgets.update, budgets.remove
+        "RetryBudget",
+        lambda: RetryBudget.objects,
+        budgets.create,
+        budgets.update,
+        budgets.remove,
+        budgets.BUDGETS,
+    ),
+    "routes": _Kind(
+        "Route",
+        lambda: Route.objects,
+        routes.create,
+        routes.update,
+        routes.remove,
+        routes.ROUTES,
     ),
 }
 
@@ -61,7 +77,7 @@ def router_of(path: str) -> Router:
         revision = Revision.objects.get(id=1).value
         among = fleet.instances(now)
         rows = kind.rows().order_by("name")
-        found = [objects.setting(row, progress.of_item(row, now, among)) for row in rows]
+        found = [setting_objects.setting(row, progress.of_item(row, now, among)) for row in rows]
         return answer(objects.many(kind.name, found, revision))
 
     @router.get("/{name}", summary=f"One of {path}", operation_id=f"get_{path}")
@@ -90,7 +106,62 @@ def router_of(path: str) -> Router:
         )
         return HttpResponse(status=204)
 
+    _add_revisions(router, path, kind)
     return router
+
+
+def _add_revisions(router: Router, path: str, kind: _Kind) -> None:
+    """History, rollback and apply."""
+
+    @router.get("/{name}/history", summary="Every generation", operation_id=f"history_{path}")
+    def get_history(request: HttpRequest, name: str) -> HttpResponse:
+        found = [
+            setting_objects.earlier(kind.name, e) for e in revisions.history(kind.settings, name)
+        ]
+        return answer(objects.many(kind.name, found, Revision.objects.get(id=1).value))
+
+    @router.post(
+        "/{name}/rollback", summary="Write an earlier form again", operation_id=f"rollback_{path}"
+    )
+    def post_rollback(request: HttpRequest, name: str, payload: RollbackIn) -> HttpResponse:
+        row = revisions.rollback(
+            kind.settings,
+            actor=actor_of(request),
+            name=name,
+            to_generation=payload.to_generation,
+            now=datetime.now(UTC),
+            reason=payload.reason,
+            expected_version=_version(request, None),
+        )
+        return _answer(row)
+
+    @router.post("/{name}/apply", summary="Lay a file over it", operation_id=f"apply_{path}")
+    def post_apply(
+        request: HttpRequest,
+        name: str,
+        payload: SettingIn,
+        field_manager: str = Query("file", alias="fieldManager"),
+        force: bool = False,
+        dry_run: bool = Query(False, alias="dryRun"),
+    ) -> HttpResponse:
+        actor, now = actor_of(request), datetime.now(UTC)
+        head, spec = _split(payload.spec)
+        if kind.name == "Route":
+            spec = routes.signed(name, spec, actor, now)
+        row = revisions.apply(
+            kind.settings,
+            actor=actor,
+            name=name,
+            spec=spec,
+            match=head.match.parts() if head.match is not None else None,
+            extra={"level": head.level or ""} if kind.name == "RetryBudget" else {},
+            manager=field_manager,
+            force=force,
+            now=now,
+            reason=head.reason,
+            dry_run=dry_run,
+        )
+        return _answer(row)
 
 
 def _write(
@@ -140,7 +211,7 @@ def _split(spec: dict[str, Any]) -> tuple[SettingHead, dict[str, Any]]:
 
 
 def _answer(row: _Row, status: int = 200) -> HttpResponse:
-    body = objects.setting(row, progress.of_item(row, datetime.now(UTC)))
+    body = setting_objects.setting(row, progress.of_item(row, datetime.now(UTC)))
     return answer(body, status, ETag=f'"{row.resource_version}"')
 
 

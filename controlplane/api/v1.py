@@ -11,6 +11,7 @@ from controlplane.api.document import Api
 from controlplane.api.door import StrictParser, authenticate, install_errors
 from controlplane.api.fleet_routes import audit_routes, circuit_routes, gateways
 from controlplane.api.overrides import router as overrides
+from controlplane.api.probes import router as probes
 from controlplane.api.reports import router as reports
 from controlplane.api.settings_routes import router_of
 
@@ -29,7 +30,9 @@ api.add_router("/tokens", token_routes)
 api.add_router("/people", people_routes)
 api.add_router("/circuits", circuit_routes)
 api.add_router("/overrides", overrides)
+api.add_router("/probes", probes)
 api.add_router("/policies", router_of("policies"))
 api.add_router("/budgets", router_of("budgets"))
+api.add_router("/routes", router_of("routes"))
 api.add_router("/audit", audit_routes)
 api.add_router("/reports", reports)

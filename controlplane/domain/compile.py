@@ -17,7 +17,7 @@ from controlplane.domain.precedence import Precedence, Selection, precedence
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A policy, a budget (``level`` set) or a route, with its own numbers in ``spec``."""
+    """A policy, a budget (``level`` set), a route or a probe, with what is its own in ``spec``."""
 
     uid: str
     name: str
@@ -40,6 +40,7 @@ class Rows:
     budgets: tuple[SettingRow, ...] = ()
     overrides: tuple[OverrideRow, ...] = ()
     routes: tuple[SettingRow, ...] = ()
+    probes: tuple[SettingRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ def compile_rows(rows: Rows, gateway: Target) -> Rows:
         budgets=_about(rows.budgets, gateway),
         overrides=_about([o for o in rows.overrides if o.ended_at is None], gateway),
         routes=_about(rows.routes, gateway),
+        probes=_about(rows.probes, gateway),
     )
 
 

@@ -11,6 +11,7 @@ from controlplane.models.desired import (
     ConfigGeneration,
     GatewayConfig,
     Override,
+    Probe,
     RetryBudget,
     Revision,
     Route,
@@ -18,7 +19,13 @@ from controlplane.models.desired import (
 from controlplane.models.fleet import Gateway, GatewayToken, Instance
 from controlplane.models.people import Person, Role, ServiceToken, SignInTries
 from controlplane.models.pricing import FxRate, Price
-from controlplane.models.state import BudgetState, Circuit, CircuitState, Delivery
+from controlplane.models.state import (
+    BudgetState,
+    Circuit,
+    CircuitState,
+    Delivery,
+    LocalOverride,
+)
 
 __all__ = [
     "AuditEntry",
@@ -34,9 +41,11 @@ __all__ = [
     "GatewayToken",
     "IdempotentAnswer",
     "Instance",
+    "LocalOverride",
     "Override",
     "Person",
     "Price",
+    "Probe",
     "RetryBudget",
     "Revision",
     "Role",

@@ -86,11 +86,40 @@ class Override(Selecting):
         ]
 
 
+class Probe(Selecting):
+    """A person's wish that open breakers try again now. It is a command, not a state.
+
+    It stands in the snapshot until ``expires_at``, so that an instance which is away for a moment
+    still hears it, and does nothing a second time.
+    """
+
+    name = models.CharField(max_length=200, unique=True)
+    reason = models.CharField(max_length=1000)
+    expires_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "probe"
+        constraints = [
+            models.CheckConstraint(condition=~Q(reason=""), name="probe_has_a_reason"),
+            models.CheckConstraint(
+                condition=Q(expires_at__gt=F("created_at")), name="probe_ends_after_it_began"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["expires_at"], condition=Q(ended_at=None), name="probe_active"),
+        ]
+
+
 class BreakerPolicy(Selecting):
-    """Thresholds for the circuits that it matches. ``spec`` is ``wire.desired.Breaker``."""
+    """Thresholds for the circuits that it matches. ``spec`` is ``wire.desired.Breaker``.
+
+    ``managers``: who wrote each field of a setting last, for the next ``apply`` (design 7).
+    """
 
     name = models.CharField(max_length=200, unique=True)
     spec = models.JSONField(default=dict)
+    managers = models.JSONField(default=dict)
 
     class Meta:
         db_table = "breaker_policy"
@@ -103,6 +132,7 @@ class RetryBudget(Selecting):
     level = models.CharField(max_length=16)
     tenant = models.CharField(max_length=200, default="", blank=True)
     spec = models.JSONField(default=dict)
+    managers = models.JSONField(default=dict)
 
     class Meta:
         db_table = "retry_budget"
@@ -119,13 +149,17 @@ class Route(Selecting):
 
     name = models.CharField(max_length=200, unique=True)
     spec = models.JSONField(default=dict)
+    managers = models.JSONField(default=dict)
 
     class Meta:
         db_table = "route"
 
 
 class GatewayConfig(models.Model):
-    """The compiled snapshot of one gateway. ``spec`` holds the canonical bytes that were hashed."""
+    """The compiled snapshot of one gateway. ``spec`` holds the canonical bytes that were hashed.
+
+    ``may_shrink``: a person has said that this generation is meant to hold so little.
+    """
 
     gateway = models.OneToOneField(
         Gateway, on_delete=models.CASCADE, primary_key=True, related_name="config"
@@ -135,6 +169,7 @@ class GatewayConfig(models.Model):
     revision = models.BigIntegerField()
     items = models.IntegerField()
     spec = models.TextField()
+    may_shrink = models.BooleanField(default=False)
     compiled_at = models.DateTimeField()
 
     class Meta:

@@ -120,3 +120,36 @@ class Delivery(models.Model):
             ),
         ]
         indexes = [models.Index(fields=["uid", "generation"], name="delivery_of_item")]
+
+
+class LocalOverride(models.Model):
+    """An override that somebody made on a gateway's host, as that gateway reported it.
+
+    It is the gateway's word about itself: the control plane shows and audits it, and has no say.
+    """
+
+    gateway = models.ForeignKey(Gateway, on_delete=models.CASCADE, related_name="local_overrides")
+    uid = models.CharField(max_length=200)
+    host = models.CharField(max_length=200)
+    mode = models.CharField(max_length=16)
+    provider = models.CharField(max_length=200, default="", blank=True)
+    model = models.CharField(max_length=200, default="", blank=True)
+    region = models.CharField(max_length=200, default="", blank=True)
+    reason = models.CharField(max_length=1000)
+    made_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    first_heard_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    end_cause = models.CharField(max_length=200, default="", blank=True)
+
+    class Meta:
+        db_table = "local_override"
+        constraints = [
+            models.UniqueConstraint(fields=["gateway", "uid"], name="local_override_once"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["expires_at"], condition=models.Q(ended_at=None), name="local_active"
+            ),
+        ]

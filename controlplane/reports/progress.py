@@ -14,7 +14,15 @@ from enum import StrEnum
 
 from controlplane.domain.precedence import Selection
 from controlplane.domain.sync import is_live
-from controlplane.models import BreakerPolicy, Delivery, Instance, Override, RetryBudget
+from controlplane.models import (
+    BreakerPolicy,
+    Delivery,
+    Instance,
+    Override,
+    Probe,
+    RetryBudget,
+    Route,
+)
 from controlplane.reports.fleet import instances
 
 
@@ -86,7 +94,7 @@ class Progress:
 
 
 def of_item(
-    item: Override | RetryBudget | BreakerPolicy,
+    item: Override | Probe | RetryBudget | BreakerPolicy | Route,
     now: datetime,
     among: Sequence[Instance] | None = None,
 ) -> Progress:

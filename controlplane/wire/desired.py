@@ -111,6 +111,20 @@ class OverrideItem(Struct, frozen=True, kw_only=True):
     allow_last_healthy: bool = False
 
 
+class ProbeItem(Struct, frozen=True, kw_only=True):
+    """A person's wish that what is open tries again now: Open goes to HalfOpen, once for each uid.
+
+    It stands here until its row is ended, so that nobody who was away for a moment misses it.
+    """
+
+    uid: str
+    name: str
+    generation: int
+    match: Match
+    reason: str
+    expires_at: datetime
+
+
 class RouteTarget(Struct, frozen=True, kw_only=True):
     """One target of a route. ``approved_until`` None with ``approved`` means no end.
 
@@ -166,6 +180,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     overrides: list[OverrideItem] = []
     routes: list[RouteItem] = []
     prices: list[PriceItem] = []
+    probes: list[ProbeItem] = []
 
     def count(self) -> int:
         """Number of items, sent beside the spec so that a shrunken snapshot is noticed."""
@@ -175,11 +190,14 @@ class Spec(Struct, frozen=True, kw_only=True):
             + len(self.overrides)
             + len(self.routes)
             + len(self.prices)
+            + len(self.probes)
         )
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What watch and GET send. ``remaining_s`` is by override uid, as of ``server_time``."""
+    """What watch and GET send. ``remaining_s`` is by uid of override and probe, as of
+    ``server_time``. ``may_shrink``: a person said that it is meant to hold so little.
+    """
 
     gateway: str
     epoch: str
@@ -191,6 +209,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     instances: int
     spec: Spec
     remaining_s: dict[str, float] = {}
+    may_shrink: bool = False
 
 
 class Bookmark(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ ConfigSource = Literal["Stream", "Poll", "DiskCache", "Bootstrap", "Local"]
 class ItemStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The verdict on one item of the snapshot. ``reason`` is CamelCase."""
 
-    kind: Literal["Policy", "Budget", "Override", "Route"]
+    kind: Literal["Policy", "Budget", "Override", "Route", "Probe"]
     name: Name
     uid: Name
     generation: Count
@@ -82,6 +82,25 @@ class Clock(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trusted: bool = True
 
 
+class LocalOverride(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An override that a person made on this host, past the control plane.
+
+    Told until the control plane has heard of its end; ``end_cause`` is Expired or Released.
+    """
+
+    uid: Name
+    mode: Mode
+    provider: Label = ""
+    model: Label = ""
+    region: Label = ""
+    reason: Text
+    made_by: Name
+    created_at: Instant
+    expires_at: Instant
+    ended_at: Instant | None = None
+    end_cause: Label = ""
+
+
 class InstanceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One report of one instance."""
 
@@ -102,6 +121,9 @@ class InstanceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spool: SpoolStatus = SpoolStatus()
     clock: Clock = Clock()
     capabilities: Annotated[list[Label], Meta(max_length=50)] = []
+    local_overrides: Annotated[list[LocalOverride], Meta(max_length=200)] = []
+    refused_generation: Count = 0
+    refused_reason: Text = ""
     goodbye: bool = False
 
 
