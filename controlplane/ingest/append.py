@@ -1,15 +1,16 @@
 """Rows in, the items that are new out.
 
-Invariant: an event is stored once, whatever batches bring it. The straight way is binary COPY under
-a savepoint; events that are there already (a client that batches anew) turn it into an insert that
-says which rows are new, and in a batch alone a row that Postgres cannot hold is parted from its
-neighbours.
+Invariant: an event is stored once, whatever batches bring it. The straight way is binary COPY; what
+it cannot do ends the transaction, and the next try takes a slower way: an insert that says which
+rows are new, for events that are there already (a client that batches anew); and for a batch alone
+one that parts a row that Postgres cannot hold from its neighbours.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
@@ -54,56 +55,51 @@ _COPY_TYPES = {table: [kind for _, kind in columns] for table, columns in TABLES
 _INSERT = {table: _insert_statement(table) for table in TABLES}
 
 
-async def append(conn: AsyncConnection, tables: dict[str, TableRows], *, alone: bool) -> Appended:
+class Way(IntEnum):
+    """How rows are written, from fast to forgiving."""
+
+    COPY = 0
+    INSERT = 1
+    EACH = 2
+
+
+async def append(conn: AsyncConnection, tables: dict[str, TableRows], way: Way) -> Appended:
     """Write all rows inside the caller's transaction, each table's in the order given.
 
-    Raises ``NoPartition``, and ``psycopg.DataError`` unless ``alone``.
+    Raises ``NoPartition``; ``psycopg.IntegrityError`` or ``DataError`` for what this way cannot do.
     """
+    appended = Appended()
     try:
-        async with conn.transaction():
-            for table, content in tables.items():
+        for table, content in tables.items():
+            if way is Way.COPY:
                 await _copy(conn, table, content.rows)
-        return Appended(new=[item for content in tables.values() for item in content.items])
-    except psycopg.errors.UniqueViolation:
-        pass
+                appended.new += content.items
+            elif way is Way.INSERT:
+                new = await _insert(conn, table, content.rows)
+                appended.new += [item for item in content.items if _key(item) in new]
+            else:
+                await _insert_each(conn, table, content, appended)
     except psycopg.errors.CheckViolation as error:
         _raise_if_no_partition(error)
-        if not alone:
-            raise psycopg.DataError(str(error)) from error
-    except psycopg.DataError:
-        if not alone:
-            raise
-    appended = Appended()
-    for table, content in tables.items():
-        await _append_known(conn, table, content, appended, alone=alone)
+        raise
     return appended
 
 
-async def _append_known(
-    conn: AsyncConnection, table: str, content: TableRows, appended: Appended, *, alone: bool
+def _key(item: Item) -> tuple[int, UUID, datetime]:
+    return item.origin.gateway_id, item.event.id, item.event.occurred_at
+
+
+async def _insert_each(
+    conn: AsyncConnection, table: str, content: TableRows, appended: Appended
 ) -> None:
-    try:
-        async with conn.transaction():
-            new = await _insert(conn, table, content.rows)
-        appended.new.extend(
-            item
-            for item in content.items
-            if (item.origin.gateway_id, item.event.id, item.event.occurred_at) in new
-        )
-        return
-    except psycopg.errors.CheckViolation as error:
-        _raise_if_no_partition(error)
-        if not alone:
-            raise psycopg.DataError(str(error)) from error
-    except psycopg.DataError:
-        if not alone:
-            raise
     for item, row in zip(content.items, content.rows, strict=True):
         try:
             async with conn.transaction():
                 if await _insert(conn, table, [row]):
                     appended.new.append(item)
         except (psycopg.DataError, psycopg.errors.CheckViolation) as error:
+            if isinstance(error, psycopg.errors.CheckViolation):
+                _raise_if_no_partition(error)
             appended.refused.append((item, error.diag.message_primary or type(error).__name__))
 
 

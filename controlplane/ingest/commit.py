@@ -20,7 +20,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import PoolTimeout
 
 from controlplane.errors import Busy
-from controlplane.ingest.append import NoPartition
+from controlplane.ingest.append import NoPartition, Way
 from controlplane.ingest.costs import price_book
 from controlplane.ingest.partitions import ensure_days
 from controlplane.ingest.prepare import Arrived, Prepared, prepare
@@ -31,6 +31,8 @@ from controlplane.models.registry import forget_circuits
 from controlplane.notify import observed_changed
 
 LANES = 2
+# With less than this waiting, one lane alone makes larger groups at less cost.
+_SECOND_LANE_EVENTS = 1000
 # A group is at most so many batches, and no batch is added to one that has so many events.
 MOST_BATCHES = 64
 MOST_EVENTS = 2500
@@ -77,28 +79,50 @@ class Committer:
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiting] = deque()
-        self._lanes: set[asyncio.Task[None]] = set()
+        self._events = 0
+        self._open = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def store(self, arrived: Arrived) -> Answer:
         """Store a batch with whatever comes beside it; ``Busy`` when it was not stored."""
         waiting = _Waiting(arrived, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        if len(self._lanes) < LANES:
-            lane = asyncio.create_task(self._lane())
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)
+        self._events += len(arrived.batch.events)
+        if not self._open or (self._open < LANES and self._events >= _SECOND_LANE_EVENTS):
+            self._open += 1
+            task = asyncio.create_task(self._lane())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return await waiting.answer
 
     async def _lane(self) -> None:
+        try:
+            await self._work()
+        finally:
+            # At once and not by the task's callback: a batch that comes before that needs a lane.
+            self._open -= 1
+
+    async def _work(self) -> None:
+        """Commit group after group on one connection; a new one after a fault."""
         while self._waiting:
-            group = self._next_group()
+            group: list[_Waiting] = []
             try:
-                await _commit(group)
+                async with (await pool()).connection() as conn:
+                    while self._waiting:
+                        group = self._next_group()
+                        await _commit(conn, group)
+            except (psycopg.OperationalError, PoolTimeout) as error:
+                group = group or self._next_group()
+                log.warning("%d batches were not stored: %s", len(group), error)
+                _fail(
+                    group, _busy("Postgres is away or busy; send the same batch again.", 2, error)
+                )
             except Exception as error:
+                group = group or self._next_group()
                 log.exception("a group of %d batches was not stored", len(group))
                 _fail(group, error)
             except BaseException:
-                _fail(group, Busy("The server is stopping.", retry_after_s=1))
+                _fail([*group, *self._waiting], Busy("The server is stopping.", retry_after_s=1))
                 raise
 
     def _next_group(self) -> list[_Waiting]:
@@ -114,6 +138,7 @@ class Committer:
             keys.add(key)
             events += len(batch.events)
             group.append(self._waiting.popleft())
+        self._events -= events
         return group
 
 
@@ -131,19 +156,10 @@ def _fail(group: Sequence[_Waiting], error: Exception) -> None:
             one.answer.set_exception(error)
 
 
-async def _commit(group: list[_Waiting]) -> None:
-    try:
-        async with (await pool()).connection() as conn:
-            facts = await _facts(conn, group)
-            prepared = await _prepare(conn, group, facts)
-            changed = await _store_parted(conn, prepared, facts)
-    except (psycopg.OperationalError, PoolTimeout) as error:
-        log.warning("%d batches were not stored: %s", len(group), error)
-        busy = Busy("Postgres is away or busy; send the same batch again.", retry_after_s=2)
-        busy.__cause__ = error
-        _fail(group, busy)
-        return
-    if changed:
+async def _commit(conn: AsyncConnection, group: list[_Waiting]) -> None:
+    facts = await _facts(conn, group)
+    prepared = await _prepare(conn, group, facts)
+    if await _store_parted(conn, prepared, facts):
         await observed_changed()
 
 
@@ -180,8 +196,12 @@ async def _prepare(
 
 
 def _deleted(error: Exception) -> Busy:
-    busy = Busy("The gateway is being deleted.", retry_after_s=5)
-    busy.__cause__ = error
+    return _busy("The gateway is being deleted.", 5, error)
+
+
+def _busy(why: str, retry_after_s: int, cause: Exception) -> Busy:
+    busy = Busy(why, retry_after_s=retry_after_s)
+    busy.__cause__ = cause
     return busy
 
 
@@ -191,15 +211,11 @@ async def _store_parted(
     """Store a group; if that fails for what is in it, each batch alone. Answers every one."""
     if not group:
         return False
-    alone = len(group) == 1
     try:
-        said, changed = await _store_with_retries(conn, [p for _, p in group], alone=alone)
+        said, changed = await _store_somehow(conn, [prepared for _, prepared in group])
     except (psycopg.DataError, psycopg.IntegrityError, InstanceGone, NoPartition) as error:
-        if not alone:
-            changed = False
-            for one in group:
-                changed |= await _store_parted(conn, [one], facts)
-            return changed
+        if len(group) > 1:
+            return any([await _store_parted(conn, [one], facts) for one in group])
         if isinstance(error, InstanceGone):
             # Its gateway was deleted, with all that this process remembers of it.
             forget_circuits()
@@ -216,19 +232,30 @@ async def _store_parted(
     return changed
 
 
-async def _store_with_retries(
-    conn: AsyncConnection, group: list[Prepared], *, alone: bool
+async def _store_somehow(
+    conn: AsyncConnection, group: list[Prepared]
 ) -> tuple[dict[Key, Stored], bool]:
-    for attempt in range(1, _TRIES + 1):
+    """The group's transaction, again and another way for what can be put right."""
+    way = Way.COPY
+    tries = 0
+    while True:
+        tries += 1
         try:
-            return await store(conn, group, alone=alone)
+            return await store(conn, group, way)
         except NoPartition:
-            if attempt == _TRIES:
+            if tries == _TRIES:
                 raise
             events = (event for one in group for event in one.batch.events.values())
             await ensure_days(conn, {e.occurred_at.astimezone(UTC).date() for e in events})
         except _RETRYABLE:
-            if attempt == _TRIES:
+            if tries == _TRIES:
                 raise
-            await asyncio.sleep(0.02 * attempt)
-    raise AssertionError("unreachable")
+            await asyncio.sleep(0.02 * tries)
+        except psycopg.errors.UniqueViolation:
+            if way is not Way.COPY:
+                raise
+            way = Way.INSERT
+        except (psycopg.DataError, psycopg.errors.CheckViolation):
+            if len(group) > 1 or way is Way.EACH:
+                raise
+            way = Way.EACH

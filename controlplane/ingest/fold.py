@@ -21,13 +21,14 @@ from controlplane.wire.events import Budget, Outcome, Transition
 _TASK_UPSERT = Path(__file__).parent / "sql" / "task_upsert.sql"
 
 
-async def fold(conn: AsyncConnection, new: list[Item]) -> bool:
+async def fold(conn: AsyncConnection, new: list[Item], budgets: list[Item]) -> bool:
     """Fold inside the caller's transaction; True when a breaker or a bucket changed."""
     states = await fold_states(conn, _states(new))
-    budgets = await fold_budgets(conn, _budgets(new))
-    await _fold_tasks(conn, tasks_of(new))
-    await rollup.add(conn, *rollup.counted(new))
-    return bool(states or budgets)
+    buckets = await fold_budgets(conn, _budgets(budgets))
+    async with conn.pipeline():
+        await _fold_tasks(conn, tasks_of(new))
+        await rollup.add(conn, *rollup.counted(new))
+    return bool(states or buckets)
 
 
 def _states(items: Iterable[Item]) -> list[StateRow]:

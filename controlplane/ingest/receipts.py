@@ -6,7 +6,7 @@ wholly or not at all, and a repeat, even one that runs at the same time, is answ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -89,11 +89,16 @@ def key_of(prepared: Prepared) -> Key:
     return (prepared.origin.instance_id, prepared.batch.seq)
 
 
-async def claim(conn: AsyncConnection, group: Sequence[Prepared]) -> set[Key]:
-    """Write receipts; returns those that were not there. Waits for other transactions with them.
+async def claim(
+    conn: AsyncConnection, group: Sequence[Prepared]
+) -> tuple[set[Key], dict[int, Place]]:
+    """Write receipts, hold the instances until commit. Waits for others with the same.
 
-    They say at once what is nearly always right, that every readable event is new; ``fill`` puts
-    right the few that were not.
+    Returns the receipts that were not there, and where each instance's numbering stands. Receipts
+    say at once what is nearly always right, that every readable event is new; ``fill`` puts right
+    the few that were not. Batches of one instance pass here one after another, each seeing the
+    receipts of all before it; so ``contiguous`` is right whatever order they commit in. Instances
+    are locked before anything that status reports lock after them. Raises ``InstanceGone``.
     """
     rows = [
         (
@@ -109,8 +114,14 @@ async def claim(conn: AsyncConnection, group: Sequence[Prepared]) -> set[Key]:
         )
         for one in group
     ]
-    cursor = await conn.execute(_CLAIM, [list(column) for column in zip(*rows, strict=True)])
-    return {(row[0], row[1]) for row in await cursor.fetchall()}
+    instances = sorted({one.origin.instance_id for one in group})
+    async with conn.pipeline():
+        wrote = await conn.execute(_CLAIM, [list(column) for column in zip(*rows, strict=True)])
+        locked = await conn.execute(_LOCK_INSTANCES, (instances,))
+    places = {row[0]: Place(row[1], row[2]) for row in await locked.fetchall()}
+    if len(places) < len(instances):
+        raise InstanceGone
+    return {(row[0], row[1]) for row in await wrote.fetchall()}, places
 
 
 async def earlier(conn: AsyncConnection, group: Sequence[Prepared]) -> dict[Key, Stored]:
@@ -123,21 +134,6 @@ async def earlier(conn: AsyncConnection, group: Sequence[Prepared]) -> dict[Key,
         (row[0], row[1]): Stored(row[2], row[3], msgspec.convert(row[4], list[Unread]), row[5])
         for row in await cursor.fetchall()
     }
-
-
-async def lock_instances(conn: AsyncConnection, ids: Iterable[int]) -> dict[int, Place]:
-    """Hold the instances until commit; where each one's numbering stands.
-
-    Batches of one instance pass here one after another, each seeing the receipts of all before it;
-    so ``contiguous`` is right whatever order they commit in. Locked before anything that status
-    reports lock after it. Raises ``InstanceGone``.
-    """
-    wanted = sorted(set(ids))
-    cursor = await conn.execute(_LOCK_INSTANCES, (wanted,))
-    found = {row[0]: Place(row[1], row[2]) for row in await cursor.fetchall()}
-    if len(found) < len(wanted):
-        raise InstanceGone
-    return found
 
 
 async def move_on(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from psycopg import AsyncConnection
 
 from controlplane.ingest import receipts
-from controlplane.ingest.append import append
+from controlplane.ingest.append import Way, append
 from controlplane.ingest.fold import fold
 from controlplane.ingest.prepare import Prepared
 from controlplane.ingest.read import DeadLetter
@@ -22,32 +22,30 @@ from controlplane.wire.events import Unread
 
 
 async def store(
-    conn: AsyncConnection, group: Sequence[Prepared], *, alone: bool
+    conn: AsyncConnection, group: Sequence[Prepared], way: Way
 ) -> tuple[dict[Key, Stored], bool]:
     """What each batch's receipt says; True when what the wall shows has changed.
 
-    ``alone``: a row that Postgres cannot hold becomes a dead letter; in a group it raises
-    ``psycopg.DataError``. Raises ``NoPartition`` and ``InstanceGone``.
+    Raises ``NoPartition``, ``InstanceGone``, and what ``append`` raises for a way that will not do.
     """
     async with conn.transaction():
-        new = await receipts.claim(conn, group)
+        new, places = await receipts.claim(conn, group)
         claimed = [one for one in group if key_of(one) in new]
         said = await receipts.earlier(conn, [one for one in group if key_of(one) not in new])
         if not claimed:
             return said, False
-        places = await receipts.lock_instances(conn, (one.origin.instance_id for one in claimed))
-        tables = joined([one.tables for one in claimed])
-        appended = await append(conn, tables, alone=alone)
+        appended = await append(conn, joined([one.tables for one in claimed]), way)
         budgets = [item for one in claimed for item in one.budgets]
-        changed = await fold(conn, [*appended.new, *budgets])
+        changed = await fold(conn, appended.new, budgets)
         await receipts.move_on(conn, claimed, places)
-        stored = Counter(item.origin.place for item in (*appended.new, *budgets))
         letters: list[tuple[Prepared, DeadLetter]] = []
+        stored = Counter(item.origin.place for item in appended.new)
         for one in claimed:
-            refused = [r for r in appended.refused if r[0].origin.place == one.origin.place]
+            place = one.origin.place
+            refused = [(item, why) for item, why in appended.refused if item.origin.place == place]
             own = [*one.batch.unread, *(one.batch.letter(i.index, why) for i, why in refused)]
             own.sort(key=lambda letter: letter.index)
-            count = stored[one.origin.place]
+            count = stored[place] + len(one.budgets)
             answer = said[key_of(one)] = Stored(
                 stored=count,
                 duplicates=len(one.items) - count - len(refused),

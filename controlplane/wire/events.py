@@ -51,7 +51,7 @@ Gate = Literal[
 ]
 
 
-class Tokens(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Tokens(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """Disjoint token counts of one attempt; ``output`` includes ``reasoning_in_output``.
 
     ``invalid``: the provider's own numbers contradict each other; what could be kept was kept.
@@ -228,12 +228,12 @@ def nul_field(value: Struct) -> str | None:
 
 
 def _nul_fields(value: Struct) -> Iterator[str]:
-    for field in msgspec.structs.fields(value):
-        held: Any = getattr(value, field.name)
+    for name, written in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        held: Any = getattr(value, name)
         if isinstance(held, str) and "\0" in held:
-            yield field.encode_name
+            yield written
         elif isinstance(held, Struct):
-            yield from (f"{field.encode_name}.{inner}" for inner in _nul_fields(held))
+            yield from (f"{written}.{inner}" for inner in _nul_fields(held))
 
 
 def id_matches(event_id: UUID, occurred_at: datetime) -> bool:
