@@ -45,6 +45,14 @@ class Identity:
     idempotency_key: str | None
     sdk_retry: bool
 
+    @property
+    def delivery(self) -> str:
+        """What stays the same when the caller sends the same request again; empty if unknown."""
+        if self.idempotency_key is None:
+            return ""
+        text = f"{self.tenant}\0{self.idempotency_key}".encode("utf-8", "surrogateescape")
+        return hashlib.blake2b(text, digest_size=16).hexdigest()
+
 
 class Callers:
     """The configured keys, found by their hash."""

@@ -31,6 +31,7 @@ from gateway.gates import Gates, Pass
 from gateway.judgement import Judgement, judged, observation_of
 from gateway.ledger import Ledger, Sink
 from gateway.live import Live
+from gateway.operations import Operation
 from gateway.upstream import Call, Upstream, headers_passed_on
 
 
@@ -53,6 +54,7 @@ class Exchange:
         self,
         path: Path,
         request: web.BaseRequest,
+        operation: Operation,
         asked: Asked,
         route: config.Route,
         who: Identity,
@@ -60,7 +62,7 @@ class Exchange:
         redelivery: bool,
     ) -> None:
         self._path = path
-        self._request = request
+        self._operation = operation
         self._asked = asked
         self._route = route
         now, wall = path.clock.monotonic(), path.clock.wall()
@@ -78,6 +80,7 @@ class Exchange:
             deadline=self._deadline,
             max_attempts=path.live.max_attempts(who.tenant),
             attempt_timeout_s=route.attempt_seconds,
+            repeatable=operation.repeatable(asked),
             body_small=asked.size <= path.config.limits.repeatable_bytes,
             redelivery=redelivery,
         )
@@ -87,6 +90,7 @@ class Exchange:
             path.live.task_allowance(who.tenant, who.task),
         )
         self._passed_on = headers_passed_on(request.headers)
+        self._delivery = who.delivery or self._ledger.request
         self._out = ClientStream(request, self._head)
         self._bodies: dict[Circuit, bytes] = {}
         self._told = 0
@@ -216,17 +220,19 @@ class Exchange:
 
     def _call(self, circuit: Circuit) -> Call:
         provider = self._path.upstream.providers[circuit.provider]
+        ask_usage = provider.ask_usage and self._operation.tells_usage_when_asked
         body = self._bodies.get(circuit)
         if body is None:
-            body = self._asked.body_for(circuit.model, provider.ask_usage)
+            body = self._asked.body_for(circuit.model, ask_usage)
             self._bodies[circuit] = body
         return Call(
+            path=self._operation.path,
             provider=provider,
             key=self._key,
             body=body,
             stream=self._asked.stream,
-            hide_usage=provider.ask_usage and not self._asked.wants_usage,
-            idempotency_key=f"{self._ledger.request}-{circuit.provider}",
+            hide_usage=ask_usage and not self._asked.wants_usage,
+            idempotency_key=f"{self._delivery}-{circuit.provider}",
         )
 
     # --- the end ------------------------------------------------------------------------------

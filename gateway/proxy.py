@@ -22,6 +22,7 @@ from gateway.callers import Callers, Identity, Refused, label
 from gateway.config import Route
 from gateway.exchange import Exchange, Path
 from gateway.ledger import Ledger, explicit_outcome
+from gateway.operations import CHAT, CHAT_PATH, KNOWN_PATHS, Operation, of_path
 from gateway.redelivery import Redeliveries, Seen
 
 log = logging.getLogger(__name__)
@@ -67,8 +68,11 @@ class Proxy:
 
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:
         method, path = request.method, request.path
-        if path == "/v1/chat/completions":
-            return await self._chat(request) if method == "POST" else _wrong_method("POST")
+        operation = CHAT if path == CHAT_PATH else of_path(path)
+        if operation is not None and (method == "POST" or path in KNOWN_PATHS):
+            return (
+                await self._serve(request, operation) if method == "POST" else _wrong_method("POST")
+            )
         if path.startswith(_TASKS) and path.endswith(_OUTCOME):
             return await self._outcome(request) if method == "POST" else _wrong_method("POST")
         if method not in ("GET", "HEAD"):
@@ -80,7 +84,7 @@ class Proxy:
             return web.json_response({"status": "ok"})
         return self._readiness() if path == "/readyz" else _unknown(path)
 
-    async def _chat(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest, operation: Operation) -> web.StreamResponse:
         who = self._callers.identify(request.headers)
         asked_for = asked.read(await self._body(request))
         route = self._path.live.route(asked_for.model)
@@ -91,7 +95,7 @@ class Proxy:
         if not self._admission.enter(who.priority):
             return self._full(route, who)
         try:
-            return await self._once(request, asked_for, route, who)
+            return await self._once(request, operation, asked_for, route, who)
         finally:
             self._admission.leave()
 
@@ -110,7 +114,12 @@ class Proxy:
             raise Refused(408, "body", f"the body took more than {seconds:g} s to come") from None
 
     async def _once(
-        self, request: web.BaseRequest, asked_for: Asked, route: Route, who: Identity
+        self,
+        request: web.BaseRequest,
+        operation: Operation,
+        asked_for: Asked,
+        route: Route,
+        who: Identity,
     ) -> web.StreamResponse:
         key, clock = who.idempotency_key, self._path.clock
         seen = Seen.NEVER
@@ -121,7 +130,9 @@ class Proxy:
                 return answers.error(409, text, kind="conflict", code="in_flight")
         try:
             redelivery = who.sdk_retry or seen is Seen.BEFORE
-            exchange = Exchange(self._path, request, asked_for, route, who, redelivery=redelivery)
+            exchange = Exchange(
+                self._path, request, operation, asked_for, route, who, redelivery=redelivery
+            )
             return await exchange.run()
         finally:
             if key is not None:

@@ -25,7 +25,7 @@ from gateway.faults import Progress
 # All limits are kept by the attempt itself, which knows whose they are.
 _NO_TIMEOUT = ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 KEEP_ALIVE_S = 15.0
-CHAT = "chat/completions"
+_MOST_URLS = 1000
 Signal = Callable[[aiohttp.ClientSession, SimpleNamespace, Any], Awaitable[None]]
 # Of the caller's headers these few go on; its key, cookies and SDK marks do not.
 _PASSED_ON = tuple(
@@ -35,8 +35,12 @@ _PASSED_ON = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One attempt as it is sent. Every attempt to a provider has the same ``idempotency_key``."""
+    """One attempt as it is sent, to ``path`` below the provider's base URL.
 
+    Every attempt to a provider has the same ``idempotency_key``.
+    """
+
+    path: str
     provider: Provider
     key: Key | None
     body: bytes
@@ -50,9 +54,7 @@ class Upstream:
 
     def __init__(self, config: Config) -> None:
         self.providers = {provider.name: provider for provider in config.providers}
-        self._urls = {
-            provider.name: URL(f"{provider.base_url}/{CHAT}") for provider in config.providers
-        }
+        self._urls: dict[tuple[str, str], URL] = {}
         self._in_flight: Counter[str] = Counter()
         self._session: aiohttp.ClientSession | None = None
 
@@ -101,12 +103,22 @@ class Upstream:
         if call.key is not None:
             headers["authorization"] = f"Bearer {call.key.secret}"
         return await self._session.post(
-            self._urls[call.provider.name],
+            self._url(call),
             data=call.body,
             headers=headers,
             allow_redirects=False,
             trace_request_ctx=progress,
         )
+
+    def _url(self, call: Call) -> URL:
+        key = (call.provider.name, call.path)
+        url = self._urls.get(key)
+        if url is None:
+            url = URL(f"{call.provider.base_url}/{call.path}")
+            # Paths come from callers: remember the usual ones, not all that can be made up.
+            if len(self._urls) < _MOST_URLS:
+                self._urls[key] = url
+        return url
 
 
 def headers_passed_on(headers: Mapping[str, str]) -> dict[str, str]:

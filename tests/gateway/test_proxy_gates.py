@@ -5,8 +5,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from controlplane.domain.circuit import Circuit
 from controlplane.wire import desired
 from gateway import snapshot
@@ -22,8 +20,8 @@ SMALL = ("mistral", "mistral-small-latest")
 def apply(gateway: Running, instances: int = 1, **spec: list[Any]) -> dict[str, Any]:
     """Put a control plane's snapshot in force."""
     live = gateway.agent.live
-    told = msgspec.json.decode(build.snapshot_bytes(instances=instances, **spec))
-    received = snapshot.read(msgspec.json.encode(told | {"gateway": "edge"}), "edge")
+    told = build.snapshot_bytes(instances=instances, **spec)
+    received = snapshot.read(told.replace(b'"gateway":"demo"', b'"gateway":"edge"'), "edge")
     clock = gateway.agent._clock
     items = live.apply(received, "Stream", clock.monotonic(), clock.wall())
     return {item.uid: item for item in items}
