@@ -5,6 +5,7 @@ import sys
 
 from django.core.management import execute_from_command_line
 
+from controlplane.env import EnvError
 from controlplane.local.environment import recall
 from controlplane.local.errors import LaunchError
 
@@ -14,4 +15,7 @@ if __name__ == "__main__":
     except LaunchError as error:
         sys.exit(str(error))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except EnvError as error:
+        sys.exit(str(error))

@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class EnvError(Exception):
@@ -21,6 +24,8 @@ def text(name: str, default: str | None = None) -> str:
             return Path(path).read_text(encoding="utf-8").strip()
         except OSError as error:
             raise EnvError(f"{name}_FILE={path} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError:
+            raise EnvError(f"{name}_FILE={path} is not UTF-8 text") from None
     value = os.environ.get(name, default)
     if value is None:
         raise EnvError(f"{name} is not set; see docs/operating.md")
@@ -52,11 +57,42 @@ def names(name: str, default: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 
 
+def secret(name: str) -> str:
+    """A text that signs things: 32 characters at least, so that none can be guessed."""
+    value = text(name)
+    if len(value) < 32:
+        raise EnvError(f"{name} has {len(value)} characters: write 32 or more, at random")
+    return value
+
+
+def level(name: str, default: str) -> str:
+    """A log level by its standard name."""
+    value = text(name, default).upper() or default
+    if value not in _LEVELS:
+        raise EnvError(f"{name}={value!r}: write one of {', '.join(_LEVELS)}")
+    return value
+
+
+def zone(name: str, default: str) -> str:
+    """The name of a time zone that this machine knows."""
+    value = text(name, default) or default
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise EnvError(f"{name}={value!r}: write a time zone such as Europe/London") from None
+    return value
+
+
 def database(name: str) -> dict[str, object]:
     """A Postgres URL as Django's settings. ``host`` may be a socket folder in the query."""
-    url = urlsplit(text(name))
+    form = f"{name}: write postgresql://user:password@host:port/database"
+    try:
+        url = urlsplit(text(name))
+        port = url.port
+    except ValueError as error:
+        raise EnvError(f"{form} ({error})") from None
     if url.scheme not in {"postgres", "postgresql"} or len(url.path) < 2:
-        raise EnvError(f"{name}: write postgresql://user:password@host:port/database")
+        raise EnvError(form)
     query = dict(part.partition("=")[::2] for part in url.query.split("&") if part)
     return {
         "ENGINE": "django.db.backends.postgresql",
@@ -64,5 +100,5 @@ def database(name: str) -> dict[str, object]:
         "USER": unquote(url.username or ""),
         "PASSWORD": unquote(url.password or ""),
         "HOST": unquote(query.get("host", "")) or url.hostname or "",
-        "PORT": str(url.port or query.get("port", "")),
+        "PORT": str(port or query.get("port", "")),
     }

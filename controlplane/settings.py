@@ -15,7 +15,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env.text("SWITCHGEAR_VAR", str(BASE_DIR / "var"))).absolute()
 
 DEBUG = False
-SECRET_KEY = env.text("SWITCHGEAR_SECRET_KEY")
+SECRET_KEY = env.secret("SWITCHGEAR_SECRET_KEY")
 PORT = env.number("SWITCHGEAR_PORT", 8000, low=1, high=65535)
 ALLOWED_HOSTS = env.names("SWITCHGEAR_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = env.names("SWITCHGEAR_TRUSTED_ORIGINS", "")
@@ -117,7 +117,7 @@ LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
-REPORT_ZONE = env.text("SWITCHGEAR_REPORT_ZONE", "Europe/London")
+REPORT_ZONE = env.zone("SWITCHGEAR_REPORT_ZONE", "Europe/London")
 
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.text("SWITCHGEAR_STATIC", str(VAR_DIR / "static")))
@@ -139,5 +139,5 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.text("SWITCHGEAR_LOG_LEVEL", "INFO")},
+    "root": {"handlers": ["stderr"], "level": env.level("SWITCHGEAR_LOG_LEVEL", "INFO")},
 }

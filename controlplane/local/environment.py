@@ -38,7 +38,7 @@ def secret_key(var: Path) -> str:
         kept = path.read_text(encoding="ascii").strip()
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             path.chmod(0o600)
-    except FileNotFoundError:
+    except (FileNotFoundError, UnicodeDecodeError):
         kept = ""
     except OSError as error:
         raise explain(error, f"reading {path}") from error

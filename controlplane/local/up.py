@@ -132,7 +132,14 @@ def _check_ports(options: Options, patience: float) -> None:
         wanted.append(("SWITCHGEAR_GATEWAY_PORT", options.gateway_port, "127.0.0.1"))
     for name, port, host in wanted:
         # The server of an earlier start, killed, may need its few seconds to close.
-        if not wait_until(partial(is_free, port, host), patience, every=0.1):
+        try:
+            free = wait_until(partial(is_free, port, host), patience, every=0.1)
+        except OSError as error:
+            raise LaunchError(
+                f"SWITCHGEAR_HOST={host!r}: this machine cannot listen there "
+                f"({error.strerror}). Write one of its own addresses, such as 127.0.0.1."
+            ) from None
+        if not free:
             raise LaunchError(
                 f"Port {port} on {host} is in use by another program. Stop it, or choose another "
                 f"port: make up {name}={port + 1}"

@@ -42,6 +42,47 @@ def test_busy_port_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stdout + ended.stderr
 
 
+@pytest.mark.parametrize("host", ["300.1.1.1", "no.such.host.invalid", "192.0.2.1"])
+def test_host_that_is_not_ours_is_named(tmp_path: Path, host: str) -> None:
+    ended = up(tmp_path, SWITCHGEAR_HOST=host)
+    assert ended.returncode == 1
+    assert f"SWITCHGEAR_HOST='{host}': this machine cannot listen there" in ended.stdout
+    assert "Traceback" not in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SWITCHGEAR_REPORT_ZONE", "Mars/Olympus"),
+        ("SWITCHGEAR_REPORT_ZONE", "../../etc/passwd"),
+        ("SWITCHGEAR_LOG_LEVEL", "loud"),
+        ("SWITCHGEAR_SECRET_KEY", "short"),
+        ("SWITCHGEAR_HTTPS", "perhaps"),
+        ("SWITCHGEAR_RAW_RETENTION_DAYS", "-1"),
+        ("DATABASE_URL", "bogus"),
+        ("DATABASE_URL", "postgresql://a:b@127.0.0.1:port/c"),
+    ],
+)
+def test_command_names_an_odd_variable_in_one_line(tmp_path: Path, name: str, value: str) -> None:
+    good = {
+        "DATABASE_URL": "postgresql://a:b@127.0.0.1:1/c",
+        "SWITCHGEAR_SECRET_KEY": "k" * 50,
+        "SWITCHGEAR_VAR": str(tmp_path),
+    }
+    ended = subprocess.run(
+        [sys.executable, "manage.py", "migrate"],
+        cwd=CHECKOUT,
+        env={"PATH": os.environ["PATH"], **good, name: value},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(name)
+    assert ended.stderr.count("\n") == 1
+
+
 def test_second_start_names_the_first(tmp_path: Path) -> None:
     with FolderLock(tmp_path / "up.lock", ""):
         ended = up(tmp_path)
