@@ -33,7 +33,6 @@ COUNTERS = (
     *("ended_ms_sum", "ended_count"),
 )
 MONEY = ("cost_gbp", "wasted_gbp", "estimated_gbp", "wasted_estimated_gbp")
-HISTOGRAMS = ("latency", "first_byte")
 
 _AT = {name: place for place, name in enumerate(COUNTERS)}
 _ROLE = {

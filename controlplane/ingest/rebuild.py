@@ -19,8 +19,12 @@ from controlplane.models.pool import named_sql
 
 _SQL = Path(__file__).parent / "sql"
 _HOUR = timedelta(hours=1)
-_EMPTY = "DELETE FROM rollup_minute WHERE minute >= %(start)s AND minute < %(end)s"
-_EMPTY_REQUESTS = "DELETE FROM rollup_minute_request WHERE minute >= %(start)s AND minute < %(end)s"
+# Locked in this order, which is the one that ingest writes in.
+_MINUTES = {
+    "rollup_minute": "rebuild_minutes.sql",
+    "rollup_minute_part": "rebuild_parts.sql",
+    "rollup_minute_request": "rebuild_requests.sql",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +70,17 @@ def rebuild(
 
 def _minutes(conn: Connection, hour: datetime) -> int:
     values = {"start": hour, "end": hour + _HOUR}
+    made = 0
     with conn.transaction():
         # SHARE ROW EXCLUSIVE: no batch adds to a minute between our sum and our commit.
-        conn.execute("LOCK TABLE rollup_minute IN SHARE ROW EXCLUSIVE MODE")
-        conn.execute("LOCK TABLE rollup_minute_request IN SHARE ROW EXCLUSIVE MODE")
-        conn.execute(_EMPTY, values)
-        conn.execute(_EMPTY_REQUESTS, values)
-        conn.execute(named_sql(_SQL / "rebuild_requests.sql"), values)
-        return conn.execute(named_sql(_SQL / "rebuild_minutes.sql"), values).rowcount
+        for table in _MINUTES:
+            conn.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE".encode())
+        for table, name in _MINUTES.items():
+            empty = f"DELETE FROM {table} WHERE minute >= %(start)s AND minute < %(end)s"
+            conn.execute(empty.encode(), values)
+            count = conn.execute(named_sql(_SQL / name).encode(), values).rowcount
+            made += count if table == "rollup_minute" else 0
+    return made
 
 
 def _tasks(conn: Connection, hour: datetime, kept_from: datetime) -> int:

@@ -1,7 +1,9 @@
 """Add events to the minute rollup, in their batch's own transaction.
 
 Invariant: sums are only ever added to, with rows locked in the order of their keys, so batches of
-any gateway and any order may meet in one minute.
+any gateway and any order may meet in one minute. Histograms are not merged here but laid beside as
+parts, whose sum is the histogram: merging in the row was measured at half of all that Postgres did
+for small batches.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from psycopg import AsyncConnection, AsyncRawCursor
 
 from controlplane.domain.histogram import bins_of
-from controlplane.domain.rollup import COUNTERS, HISTOGRAMS, MONEY, MinuteSums, RequestSums
+from controlplane.domain.rollup import COUNTERS, MONEY, MinuteSums, RequestSums
 from controlplane.ingest.rows import Item
 from controlplane.wire.events import Attempt, Outcome, Refusal
 
@@ -21,33 +23,31 @@ RequestKey = tuple[int, int]
 
 _BIGINTS = frozenset(n for n in COUNTERS if n.endswith(("_tokens", "_sum")))
 _MINUTE = "'epoch'::timestamptz + minute * interval '1 minute'"
-_VALUES = (*COUNTERS, *MONEY, *HISTOGRAMS)
+_VALUES = (*COUNTERS, *MONEY)
 
 
 def _type(name: str) -> str:
     if name in MONEY:
         return "numeric"
-    if name in HISTOGRAMS:
-        return "text"
     return "bigint" if name in _BIGINTS else "int"
-
-
-def _sum(name: str) -> str:
-    if name in HISTOGRAMS:
-        return f"{name} = switchgear_merge(r.{name}, EXCLUDED.{name})"
-    return f"{name} = r.{name} + EXCLUDED.{name}"
 
 
 # Arrays as text of our own making: psycopg's dumping of a list was measured at four times the cost.
 # Numbered parameters for a raw cursor: a statement of this length would be parsed anew each time.
 _ADD = f"""
 INSERT INTO rollup_minute AS r (gateway_id, circuit_id, minute, {", ".join(_VALUES)})
-SELECT gateway_id, circuit_id, {_MINUTE},
-    {", ".join(f"{n}::bigint[]" if n in HISTOGRAMS else n for n in _VALUES)}
+SELECT gateway_id, circuit_id, {_MINUTE}, {", ".join(_VALUES)}
 FROM unnest($1::int[], $2::bigint[], $3::int[],
     {", ".join(f"${place}::{_type(name)}[]" for place, name in enumerate(_VALUES, 4))})
     AS added(gateway_id, circuit_id, minute, {", ".join(_VALUES)})
-ON CONFLICT (gateway_id, circuit_id, minute) DO UPDATE SET {", ".join(map(_sum, _VALUES))}
+ON CONFLICT (gateway_id, circuit_id, minute) DO UPDATE SET
+    {", ".join(f"{name} = r.{name} + EXCLUDED.{name}" for name in _VALUES)}
+"""
+_ADD_PARTS = f"""
+INSERT INTO rollup_minute_part (gateway_id, circuit_id, minute, latency, first_byte)
+SELECT gateway_id, circuit_id, {_MINUTE}, latency::bigint[], first_byte::bigint[]
+FROM unnest(%s::int[], %s::bigint[], %s::int[], %s::text[], %s::text[])
+    AS added(gateway_id, circuit_id, minute, latency, first_byte)
 """
 _ADD_REQUESTS = f"""
 INSERT INTO rollup_minute_request AS r (
@@ -102,8 +102,15 @@ async def add(
         sums = [minutes[key] for key in keys]
         columns = [*zip(*keys, strict=True), *zip(*(s.counts for s in sums), strict=True)]
         columns += zip(*(s.money for s in sums), strict=True)
-        columns += [[_bins(s.latency) for s in sums], [_bins(s.first_byte) for s in sums]]
         await AsyncRawCursor(conn).execute(_ADD, [_array(column) for column in columns])
+        timed = [key for key in keys if minutes[key].latency or minutes[key].first_byte]
+        if timed:
+            parts: list[Sequence[object]] = list(zip(*timed, strict=True))
+            parts += [
+                [_bins(minutes[key].latency) for key in timed],
+                [_bins(minutes[key].first_byte) for key in timed],
+            ]
+            await conn.execute(_ADD_PARTS, [_array(column) for column in parts])
     if requests:
         at = sorted(requests)
         ends = [requests[key] for key in at]

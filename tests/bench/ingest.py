@@ -19,6 +19,7 @@ from tests.bench._telemetry import GATEWAYS, Fleet
 from tests.bench.figures import Figure, say
 
 TABLES = ("attempt", "refusal", "outcome", "transition")
+DERIVED = ("receipt", "rollup_minute", "rollup_minute_part", "rollup_minute_request")
 ROUNDS = 5
 # Events of a batch -> batches of each gateway in a round.
 SIZES = {500: 6, 20: 50}
@@ -83,7 +84,7 @@ def _bodies(fleet: Fleet, size: int, batches: int) -> list[list[bytes]]:
 
 def _empty(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as db:
-        db.execute(f"TRUNCATE {', '.join(TABLES)}, receipt, rollup_minute, rollup_minute_request")
+        db.execute(f"TRUNCATE {', '.join((*TABLES, *DERIVED))}")
         db.execute("CHECKPOINT")
 
 

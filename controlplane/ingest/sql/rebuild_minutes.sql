@@ -39,13 +39,7 @@ WITH sent AS (
         COALESCE(sum(cost_gbp) FILTER (WHERE NOT served), 0) AS wasted_gbp,
         COALESCE(sum(cost_gbp) FILTER (WHERE cost_status = 'estimated'), 0) AS estimated_gbp,
         COALESCE(sum(cost_gbp) FILTER (WHERE cost_status = 'estimated' AND NOT served), 0)
-            AS wasted_estimated_gbp,
-        COALESCE(switchgear_compact(array_agg(
-            (switchgear_bucket(ended_ms)::bigint << 32) + 1)
-            FILTER (WHERE ended_ms IS NOT NULL)), '{}') AS latency,
-        COALESCE(switchgear_compact(array_agg(
-            (switchgear_bucket(first_byte_ms)::bigint << 32) + 1)
-            FILTER (WHERE first_byte_ms IS NOT NULL)), '{}') AS first_byte
+            AS wasted_estimated_gbp
     FROM attempt WHERE occurred_at >= %(start)s AND occurred_at < %(end)s
     GROUP BY 1, 2, 3
 ), refused AS (
@@ -75,7 +69,7 @@ INSERT INTO rollup_minute (
     input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens,
     wasted_tokens, unpriced, wasted_unpriced, cost_priced, cost_estimated, cost_unpriced,
     cost_not_billed, cost_unknown, cost_invalid_usage, ended_ms_sum, ended_count,
-    cost_gbp, wasted_gbp, estimated_gbp, wasted_estimated_gbp, latency, first_byte)
+    cost_gbp, wasted_gbp, estimated_gbp, wasted_estimated_gbp)
 SELECT gateway_id, circuit_id, minute,
     COALESCE(attempts, 0), COALESCE(firsts, 0), COALESCE(retries, 0), COALESCE(fallbacks, 0),
     COALESCE(redeliveries, 0), COALESCE(rerouted, 0),
@@ -93,5 +87,5 @@ SELECT gateway_id, circuit_id, minute,
     COALESCE(cost_unknown, 0), COALESCE(cost_invalid_usage, 0),
     COALESCE(ended_ms_sum, 0), COALESCE(ended_count, 0),
     COALESCE(cost_gbp, 0), COALESCE(wasted_gbp, 0), COALESCE(estimated_gbp, 0),
-    COALESCE(wasted_estimated_gbp, 0), COALESCE(latency, '{}'), COALESCE(first_byte, '{}')
+    COALESCE(wasted_estimated_gbp, 0)
 FROM sent FULL JOIN refused USING (gateway_id, circuit_id, minute)

@@ -266,11 +266,20 @@ CREATE TABLE rollup_minute (
     wasted_gbp           numeric NOT NULL DEFAULT 0,
     estimated_gbp        numeric NOT NULL DEFAULT 0,
     wasted_estimated_gbp numeric NOT NULL DEFAULT 0,
-    latency              bigint[] NOT NULL DEFAULT '{}',
-    first_byte           bigint[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (gateway_id, circuit_id, minute)
 ) WITH (fillfactor = 70);
 CREATE INDEX rollup_minute_by_time ON rollup_minute (minute);
+
+-- Histograms of the same minutes in parts, one for each commit: what is written is never changed,
+-- and the sum of a minute's parts is its histogram.
+CREATE TABLE rollup_minute_part (
+    gateway_id  int         NOT NULL,
+    circuit_id  bigint      NOT NULL,
+    minute      timestamptz NOT NULL,
+    latency     bigint[]    NOT NULL, -- of attempts, begin to end
+    first_byte  bigint[]    NOT NULL
+);
+CREATE INDEX rollup_minute_part_by_time ON rollup_minute_part (minute, circuit_id);
 
 -- Ends of requests by the minute of the end: they have no circuit of their own.
 CREATE TABLE rollup_minute_request (

@@ -23,6 +23,13 @@ BEGIN = (datetime.now(UTC) - timedelta(hours=3)).replace(minute=0, second=0, mic
 DERIVED = {
     "rollup_minute": "*",
     "rollup_minute_request": "*",
+    # Parts are one for each commit; their sums are what counts.
+    "(SELECT gateway_id, circuit_id, minute, switchgear_compact("
+    " array_agg(l.bin)) AS latency FROM rollup_minute_part, unnest(latency) AS l(bin)"
+    " GROUP BY 1, 2, 3) AS latencies": "*",
+    "(SELECT gateway_id, circuit_id, minute, switchgear_compact("
+    " array_agg(l.bin)) AS first_byte FROM rollup_minute_part, unnest(first_byte) AS l(bin)"
+    " GROUP BY 1, 2, 3) AS first_bytes": "*",
     "task": "*",
     "circuit_state": "instance_id, circuit_id, number, state, since, cause, mode, counters,"
     " next_probe_at, stuck",
@@ -107,12 +114,7 @@ def send_all(sender: Sender, batches: list[dict[str, Any]]) -> None:
 
 def without_identity(found: dict[str, Any]) -> dict[str, Any]:
     """Without the ids of gateway and instance, so that two gateways can be compared."""
-    return {
-        "rollup_minute": [row[1:] for row in found["rollup_minute"]],
-        "rollup_minute_request": [row[1:] for row in found["rollup_minute_request"]],
-        "task": [row[1:] for row in found["task"]],
-        "circuit_state": [row[1:] for row in found["circuit_state"]],
-    }
+    return {table: [row[1:] for row in rows] for table, rows in found.items()}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -143,6 +145,8 @@ def spoil(sender: Sender) -> None:
     async def run() -> None:
         for statement in (
             "UPDATE rollup_minute SET attempts = attempts + 7, cost_gbp = 1 WHERE gateway_id = %s",
+            "DELETE FROM rollup_minute_part WHERE gateway_id = %s",
+            "UPDATE rollup_minute_request SET latency = '{}' WHERE gateway_id = %s",
             "DELETE FROM task WHERE gateway_id = %s AND task = 't-1'",
             "UPDATE task SET implicit_success = NOT implicit_success WHERE gateway_id = %s",
             "DELETE FROM circuit_state WHERE gateway_id = %s",
