@@ -7,6 +7,7 @@ the drawn output length, so the same draw always gives the same bytes apart from
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,8 @@ class Ask:
     prompt_tokens: int
     cached_tokens: int
     limit: int
+    tool: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
 
 
 def read_ask(provider: str, body: bytes) -> Ask | bytes:
@@ -69,7 +72,27 @@ def read_ask(provider: str, body: bytes) -> Ask | bytes:
         # Providers cache a prompt's beginning in blocks of 128 once it is longer than 1,024.
         cached_tokens=prompt // 2 // 128 * 128 if prompt > 1024 else 0,
         limit=limit if isinstance(limit, int) and limit > 0 else 4096,
+        tool=_part(asked.get("tools"), "function"),
+        schema=_part([asked.get("response_format")], "json_schema"),
     )
+
+
+def _part(parts: Any, kind: str) -> Mapping[str, Any] | None:
+    """The function of the first tool, or the schema of the answer, that a request names."""
+    first = parts[0] if isinstance(parts, list) and parts else None
+    inner = first.get(kind) if isinstance(first, dict) else None
+    return inner if isinstance(inner, dict) else None
+
+
+def example(schema: Any) -> Any:
+    """The smallest value that fits a JSON schema of the common kinds."""
+    schema = schema if isinstance(schema, dict) else {}
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return schema["enum"][0]
+    if schema.get("type") == "object":
+        return {name: example(of) for name, of in (schema.get("properties") or {}).items()}
+    simple: dict[Any, Any] = {"integer": 1, "number": 1, "boolean": True, "array": [], "null": None}
+    return simple.get(schema.get("type"), _WORDS[0])
 
 
 def error_body(message: str, kind: str, code: str | None) -> bytes:
@@ -109,8 +132,16 @@ def usage(ask: Ask, output: int) -> dict[str, Any]:
 
 def completion(ask: Ask, answer_id: str, output: int) -> bytes:
     """A plain answer."""
-    message = {"role": "assistant", "content": _text(0, output)}
-    choice = {"index": 0, "message": message, "finish_reason": _finish(ask, output)}
+    message: dict[str, Any] = {"role": "assistant", "content": _text(0, output)}
+    finish = _finish(ask, output)
+    if ask.tool is not None:
+        arguments = json.dumps(example(ask.tool.get("parameters")))
+        function = {"name": ask.tool.get("name"), "arguments": arguments}
+        called = {"id": f"call-{answer_id}", "type": "function", "function": function}
+        message, finish = {**message, "content": None, "tool_calls": [called]}, "tool_calls"
+    elif ask.schema is not None:
+        message["content"] = json.dumps(example(ask.schema.get("schema")))
+    choice = {"index": 0, "message": message, "finish_reason": finish}
     whole = {**_frame(ask, answer_id, "chat.completion"), "choices": [choice]}
     return json.dumps({**whole, "usage": usage(ask, output)}).encode()
 
