@@ -2,12 +2,26 @@
 
 from django.urls import URLPattern, URLResolver, path
 
-from dashboard.views import audit, budgets, circuits, fleet, force, overrides, people, report, wall
+from dashboard.views import (
+    audit,
+    budgets,
+    circuits,
+    fleet,
+    force,
+    incident,
+    overrides,
+    people,
+    report,
+    wall,
+)
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", wall.page, name="wall"),
     path("log-in", people.log_in, name="login"),
     path("log-out", people.log_out, name="logout"),
+    path("incident", incident.page, name="incident"),
+    path("incident/annotate", incident.annotate, name="annotate"),
+    path("incident/claim", incident.claim, name="claim"),
     path("circuits", circuits.listing, name="circuits"),
     path("circuits/<path:name>", circuits.one, name="circuit"),
     path("gateways", fleet.listing, name="gateways"),

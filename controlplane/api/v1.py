@@ -7,6 +7,8 @@ The interactive docs page of the library loads from a CDN, so only the document 
 from __future__ import annotations
 
 from controlplane.api.admin_routes import people_routes, token_routes
+from controlplane.api.annotations import claim_router
+from controlplane.api.annotations import router as annotations
 from controlplane.api.document import Api
 from controlplane.api.door import StrictParser, authenticate, install_errors
 from controlplane.api.fleet_routes import audit_routes, circuit_routes, gateways
@@ -34,5 +36,7 @@ api.add_router("/probes", probes)
 api.add_router("/policies", router_of("policies"))
 api.add_router("/budgets", router_of("budgets"))
 api.add_router("/routes", router_of("routes"))
+api.add_router("/annotations", annotations)
+api.add_router("/claim", claim_router)
 api.add_router("/audit", audit_routes)
 api.add_router("/reports", reports)

@@ -17,6 +17,7 @@ from controlplane.models.desired import (
     Route,
 )
 from controlplane.models.fleet import Gateway, GatewayToken, Instance
+from controlplane.models.marks import Annotation, Claim
 from controlplane.models.people import Person, Role, ServiceToken, SignInTries
 from controlplane.models.pricing import FxRate, Price
 from controlplane.models.state import (
@@ -28,11 +29,13 @@ from controlplane.models.state import (
 )
 
 __all__ = [
+    "Annotation",
     "AuditEntry",
     "BreakerPolicy",
     "BudgetState",
     "Circuit",
     "CircuitState",
+    "Claim",
     "ConfigGeneration",
     "Delivery",
     "FxRate",

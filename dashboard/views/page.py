@@ -40,6 +40,7 @@ class Entry:
 
 _PAGES = [
     ("Now", "wall", "Wall", "wall"),
+    ("", "incident", "Incident", "pulse"),
     ("Objects", "circuits", "Circuits", "switch"),
     ("", "gateways", "Gateways", "gateways"),
     ("", "overrides", "Overrides", "hand"),

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from django.db import connection
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from controlplane.models import Instance, Override
 from tests import builders
-from tests.dashboard import fleets
+from tests.dashboard import fleets, stories
 from tests.dashboard.server import WebProcess
 from tests.screenshots.camera import Camera
 from tests.screenshots.stage import empty, in_contact
@@ -97,10 +97,26 @@ def objects(browser: Browser, web: WebProcess) -> None:
     camera.take("gateways", "/gateways")
 
 
+def incident(browser: Browser, web: WebProcess) -> None:
+    """An hour later: one time axis, and the words for the postmortem."""
+    empty()
+    stories.brownout()
+    in_contact()
+    camera = Camera(browser, web.url)
+    camera.log_in()
+    camera.take("incident", "/incident", _drawn, whole=True)
+
+
+def _drawn(page: Page) -> None:
+    page.wait_for_selector("#timeline .bars .point path")
+    page.wait_for_timeout(500)
+
+
 SCENES: dict[str, Scene] = {
     "calm": calm,
     "busy": busy,
     "stale": stale,
     "forcing": forcing,
     "objects": objects,
+    "incident": incident,
 }

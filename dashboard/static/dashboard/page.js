@@ -92,6 +92,22 @@ document.addEventListener("change", (event) => {
   }
 });
 
+// Copying says that it did, in the button, because a clipboard shows nothing.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const source = document.querySelector(button.dataset.copy);
+  const words = button.textContent;
+  try {
+    await navigator.clipboard.writeText(source.value ?? source.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(source);
+    button.textContent = "Press Ctrl C";
+  }
+  setTimeout(() => { button.textContent = words; }, 1500);
+});
+
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
   event.preventDefault();

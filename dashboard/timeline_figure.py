@@ -1,0 +1,266 @@
+"""An incident as one Plotly figure: every row over the same time axis.
+
+Invariant: there is one x axis, so zoom and pan can never put two rows out of step; a minute of
+which nothing is known is a gap. Times are written as local times of the reader's zone, because the
+axis has no zone of its own. Colours are names of tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from controlplane.reports.incident import Incident, Minute
+from dashboard import present
+from dashboard.timeline import Lane
+from dashboard.timeline_sheet import Sheet
+
+_ROW, _CHART = 20, 84
+_REASONS = 4
+# kind of a span -> (colour, height of its block in a row of 1)
+_BLOCKS = {
+    "closed": ("--closed-fill", 0.12),
+    "half": ("--half-fill", 0.38),
+    "part": ("--open-pale", 0.72),
+    "open": ("--open-fill", 0.72),
+    "gap": ("--unk-wash", 0.72),
+}
+_WORDS = {
+    "closed": "Closed",
+    "half": "HalfOpen or ramping",
+    "part": "Open on some instances",
+    "open": "Open",
+    "gap": "no data",
+}
+_STACK = ["--open-fill", "--half-fill", "--info-ink", "--hand-fill", "--unk-fill"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is drawn: circuits' lanes, instances' lanes below them, and silent instances."""
+
+    circuits: list[Lane]
+    instances: list[Lane]
+    silent: list[Lane]
+
+    @property
+    def all(self) -> list[Lane]:
+        """From the top down."""
+        return [*self.circuits, *self.instances, *self.silent]
+
+
+def figure(incident: Incident, rows: Rows, zone: ZoneInfo) -> dict[str, Any]:
+    """The figure of one incident."""
+    sheet = Sheet(incident, zone)
+    _breakers(sheet, rows)
+    if incident.overrides:
+        _overrides(sheet)
+    minutes = _whole(incident)
+    _retries(sheet, minutes)
+    _errors(sheet)
+    _money(sheet, minutes)
+    return sheet.figure(*_marks(sheet))
+
+
+def _breakers(sheet: Sheet, rows: Rows) -> None:
+    lanes = rows.all
+    count = max(len(lanes), 1)
+    y = sheet.row(
+        "lanes", _ROW * count, "Breakers",
+        "height is the state; a lane is the state of most instances, pale when some are open",
+        range=[-count, 0], fixedrange=True, showgrid=False, zeroline=False, color="--ink-soft",
+        tickmode="array", tickvals=[-place - 0.64 for place in range(len(lanes))],
+        ticktext=[_tick(lane, rows) for lane in lanes],
+    )  # fmt: skip
+    blocks: dict[str, list[tuple[int, Any]]] = {kind: [] for kind in _BLOCKS}
+    caps: list[tuple[int, Any]] = []
+    for place, lane in enumerate(lanes):
+        for span in lane.spans:
+            blocks[span.kind].append((place, span))
+            if span.hand:
+                caps.append((place, span))
+    for kind, found in blocks.items():
+        colour, height = _BLOCKS[kind]
+        sheet.data.append(_bars(sheet, y, _WORDS[kind], found, lanes, colour, 0.04, height))
+        if kind == "gap":
+            sheet.data[-1]["marker"]["pattern"] = {
+                "shape": "/", "fgcolor": "--unk-fill", "bgcolor": "--unk-wash", "size": 5,
+                "solidity": 0.25,
+            }  # fmt: skip
+    sheet.data.append(_bars(sheet, y, "by hand", caps, lanes, "--panel", 0.5, 0.1))
+    sheet.data.append(_bars(sheet, y, "by hand", caps, lanes, "--hand-fill", 0.6, 0.18))
+
+
+def _tick(lane: Lane, rows: Rows) -> str:
+    indent = "" if lane in rows.circuits else "\u2003"
+    return indent + present.cut(lane.name, 24)
+
+
+def _bars(
+    sheet: Sheet, y: str, name: str, found: list[tuple[int, Any]], lanes: list[Lane],
+    colour: str, above: float, height: float,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "type": "bar", "orientation": "h", "name": name, "yaxis": y,
+        "base": [sheet.local(span.begin) for _, span in found],
+        "x": [(span.end - span.begin).total_seconds() * 1000 for _, span in found],
+        "y": [-place - 1 for place, _ in found],
+        "offset": above, "width": height,
+        "customdata": [
+            f"{lanes[place].name}: {name}, {sheet.local(span.begin)[11:19]} to "
+            f"{sheet.local(span.end)[11:19]}" for place, span in found
+        ],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "marker": {"color": colour, "line": {"width": 0}},
+    }  # fmt: skip
+
+
+def _overrides(sheet: Sheet) -> None:
+    hands = sheet.incident.overrides
+    y = sheet.row(
+        "hands", _ROW * len(hands), "Overrides", "whose hand, and why",
+        range=[-len(hands), 0], fixedrange=True, showgrid=False, zeroline=False,
+        color="--ink-soft", tickmode="array",
+        tickvals=[-place - 0.5 for place in range(len(hands))],
+        ticktext=[
+            _plain(present.cut(f"{h.model or h.provider or 'any'} {h.region}".strip(), 24))
+            for h in hands
+        ],
+    )  # fmt: skip
+    for place, hand in enumerate(hands):
+        begin = max(hand.created_at, sheet.incident.since)
+        end = min(hand.over_at, sheet.incident.until)
+        for colour, above, height in (("--hand-wash", 0.1, 0.8), ("--hand-fill", 0.82, 0.12)):
+            sheet.data.append({
+                "type": "bar", "orientation": "h", "yaxis": y, "name": hand.mode,
+                "base": [sheet.local(begin)], "x": [(end - begin).total_seconds() * 1000],
+                "y": [-place - 1], "offset": above, "width": height,
+                "marker": {"color": colour, "line": {"width": 0}}, "hoverinfo": "skip",
+            })  # fmt: skip
+        words = f"{hand.mode} · {hand.created_by} · {hand.reason}"
+        sheet.notes.append({
+            "xref": "x", "yref": y, "x": sheet.local(begin), "y": -place - 0.54, "xshift": 4,
+            "xanchor": "left", "yanchor": "middle", "showarrow": False,
+            "text": _plain(present.cut(words, 100)),
+            "font": {"color": "--hand-ink", "size": 11},
+        })  # fmt: skip
+
+
+def _whole(incident: Incident) -> list[Minute | None]:
+    """Every minute of the stretch up to the last whole one; None where no gateway said anything."""
+    known = {row.minute: row for row in incident.minutes}
+    at = incident.since.replace(second=0, microsecond=0)
+    end = min(incident.until, incident.at - timedelta(minutes=1))
+    found = []
+    while at < end:
+        found.append(known.get(at))
+        at += timedelta(minutes=1)
+    return found
+
+
+def _line(
+    sheet: Sheet, y: str, name: str, values: list[float | None], colour: str, **more: Any
+) -> dict[str, Any]:
+    begin = sheet.incident.since.replace(second=0, microsecond=0)
+    return {
+        "type": "scatter", "mode": "lines", "name": name, "yaxis": y,
+        "x": [sheet.local(begin + timedelta(minutes=i)) for i in range(len(values))],
+        "y": values, "connectgaps": False, "line": {"color": colour, "width": 1.4},
+        "hovertemplate": "%{x|%H:%M}: %{y:.3~g}<extra>" + name + "</extra>",
+    } | more  # fmt: skip
+
+
+def _chart(sheet: Sheet, key: str, title: str, note: str, **axis: Any) -> str:
+    return sheet.row(
+        key, _CHART, title, note, fixedrange=True, rangemode="tozero", gridcolor="--rule",
+        zerolinecolor="--edge", color="--ink-soft", nticks=4, **axis,
+    )  # fmt: skip
+
+
+def _retries(sheet: Sheet, minutes: list[Minute | None]) -> None:
+    y = _chart(sheet, "retries", "Retry ratio", "% of first attempts, fleet", ticksuffix="%")
+    ratios = [m.retries / m.firsts * 100 if m and m.firsts else None for m in minutes]
+    sheet.data.append(_line(sheet, y, "retry ratio, %", ratios, "--ink"))
+    limit = sheet.incident.limit_per_mille
+    if limit is not None:
+        values: list[float | None] = [limit / 10] * len(minutes)
+        dashed = {"line": {"color": "--hand-fill", "width": 1.4, "dash": "dash"}}
+        sheet.data.append(_line(sheet, y, "system budget, %", values, "", **dashed))
+        sheet.notes.append({
+            "xref": "paper", "yref": y, "x": 0, "y": limit / 10, "xanchor": "left",
+            "yanchor": "bottom", "showarrow": False, "xshift": 4,
+            "text": f"system budget {present.limit(limit)}",
+            "font": {"color": "--hand-ink", "size": 11},
+        })  # fmt: skip
+
+
+def _errors(sheet: Sheet) -> None:
+    counts = Counter[str]()
+    for row in sheet.incident.errors:
+        counts[row.reason] += row.count
+    named = [reason for reason, _ in counts.most_common(_REASONS)]
+    note = "attempts/s" if counts else "attempts/s; none failed"
+    words = " · ".join(
+        f"<span style='color:{_STACK[place]}'>■</span> {_plain(reason)}"
+        for place, reason in enumerate([*named, *(["other"] if len(counts) > len(named) else [])])
+    )
+    y = _chart(sheet, "errors", "Errors by class", f"{note}  {words}")
+    begin = sheet.incident.since.replace(second=0, microsecond=0)
+    total = len(_whole(sheet.incident))
+    rows: dict[str, list[float | None]] = {}
+    for reason in [*named, *(["other"] if len(counts) > len(named) else [])]:
+        rows[reason] = [0.0] * total
+    for row in sheet.incident.errors:
+        place = int((row.minute - begin).total_seconds() // 60)
+        key = row.reason if row.reason in rows else "other"
+        if 0 <= place < total:
+            rows[key][place] = (rows[key][place] or 0) + row.count / 60
+    for place, (reason, values) in enumerate(rows.items()):
+        stacked = {"stackgroup": "errors", "line": {"width": 0}, "fillcolor": _STACK[place]}
+        sheet.data.append(_line(sheet, y, f"{_plain(reason)}/s", values, "", **stacked))
+
+
+def _money(sheet: Sheet, minutes: list[Minute | None]) -> None:
+    y = _chart(
+        sheet, "money", "Spend",
+        "£/min, fleet  <span style='color:--useful'>■</span> useful · "
+        "<span style='color:--open-fill'>■</span> wasted", tickprefix="£",
+    )  # fmt: skip
+    cost = [float(m.cost_gbp) if m else None for m in minutes]
+    wasted = [float(m.wasted_gbp) if m else None for m in minutes]
+    filled = {"fill": "tozeroy", "line": {"width": 0}}
+    said = {"hovertemplate": "%{x|%H:%M}: £%{y:.4f}<extra>%{fullData.name}</extra>"}
+    sheet.data.append(_line(sheet, y, "spend", cost, "", fillcolor="--useful", **filled, **said))
+    sheet.data.append(
+        _line(sheet, y, "wasted", wasted, "", fillcolor="--open-fill", **filled, **said)
+    )
+
+
+def _marks(sheet: Sheet) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Verticals through every row, their words at the top."""
+    words, lines = [], []
+    hands = [h.created_at for h in sheet.incident.overrides if h.created_at > sheet.incident.since]
+    for at, colour in [(at, "--hand-fill") for at in hands] + [
+        (mark.at, "--info-ink") for mark in sheet.incident.marks
+    ]:
+        lines.append({
+            "type": "line", "xref": "x", "yref": "paper", "x0": sheet.local(at),
+            "x1": sheet.local(at), "y0": 0, "y1": 1,
+            "line": {"color": colour, "width": 1, "dash": "dot"},
+        })  # fmt: skip
+    for place, mark in enumerate(sheet.incident.marks):
+        words.append({
+            "xref": "x", "yref": "paper", "x": sheet.local(mark.at), "y": 1, "xanchor": "left",
+            "yanchor": "top", "xshift": 3, "yshift": -14 * (place % 2), "showarrow": False,
+            "text": _plain(present.cut(mark.text, 36)),
+            "font": {"color": "--info-ink", "size": 11},
+        })  # fmt: skip
+    return words, lines
+
+
+def _plain(text: str) -> str:
+    """Text that Plotly shows as it is: it reads a few tags in every label."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

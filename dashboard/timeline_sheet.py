@@ -1,0 +1,101 @@
+"""The sheet that an incident's rows are laid on: from the top down, over one time axis.
+
+Invariant: there is one x axis; a row is a y axis with a domain of its own, given in pixels. Times
+are written as local times of the reader's zone, because the axis has no zone of its own.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from controlplane.reports.incident import Incident
+
+LEFT, RIGHT = 170, 16
+_HEAD, _TOP, _BOTTOM = 30, 6, 40
+_TICKS = [
+    {"dtickrange": [None, 60000], "value": "%H:%M:%S"},
+    {"dtickrange": [60000, 86400000], "value": "%H:%M"},
+    {"dtickrange": [86400000, None], "value": "%-d %b"},
+]
+
+
+class Sheet:
+    """Rows from the top down, in pixels; they become domains when the height is known."""
+
+    def __init__(self, incident: Incident, zone: ZoneInfo) -> None:
+        self.incident, self.zone = incident, zone
+        self.data: list[dict[str, Any]] = []
+        self.places: dict[str, tuple[float, float]] = {}
+        self.axes: dict[str, dict[str, Any]] = {}
+        self.heads: list[tuple[float, str, str]] = []
+        self.notes: list[dict[str, Any]] = []
+        self.down = 26.0  # room for two lines of marks' words
+
+    def local(self, at: datetime) -> str:
+        """A moment as the axis reads it."""
+        return at.astimezone(self.zone).replace(tzinfo=None).isoformat(timespec="milliseconds")
+
+    def row(self, key: str, height: float, title: str, note: str, **axis: Any) -> str:
+        """Take the next ``height`` pixels for one y axis; returns its name in traces."""
+        self.down += _HEAD
+        self.heads.append((self.down, title, note))
+        name = f"y{len(self.places) + 1}" if self.places else "y"
+        self.places[name] = (self.down, self.down + height)
+        self.axes[name.replace("y", "yaxis")] = axis
+        self.down += height
+        return name
+
+    def figure(self, marks: list[dict[str, Any]], shapes: list[dict[str, Any]]) -> dict[str, Any]:
+        """The whole."""
+        height = self.down
+        for key, (top, bottom) in self.places.items():
+            axis = self.axes[key.replace("y", "yaxis")]
+            axis["domain"] = [max(0.0, 1 - bottom / height), 1 - top / height]
+        heads = [_head(1 - down / height, title, note) for down, title, note in self.heads]
+        last = list(self.places)[-1]
+        return {
+            "data": self.data,
+            "layout": {
+                "height": round(height + 46),
+                "margin": {"l": LEFT, "r": RIGHT, "t": 6, "b": 40, "pad": 0},
+                "paper_bgcolor": "--panel",
+                "plot_bgcolor": "--panel",
+                "font": {"color": "--ink-soft", "size": 11},
+                "showlegend": False,
+                "barmode": "overlay",
+                "dragmode": "zoom",
+                "hovermode": "closest",
+                "hoverlabel": {
+                    "bgcolor": "--panel",
+                    "bordercolor": "--edge",
+                    "font": {"color": "--ink"},
+                },
+                "annotations": [*heads, *self.notes, *marks],
+                "shapes": shapes,
+                "xaxis": {
+                    "type": "date",
+                    "anchor": last,
+                    "range": [self.local(self.incident.since), self.local(self.incident.until)],
+                    "color": "--ink-soft",
+                    "gridcolor": "--rule",
+                    "showgrid": False,
+                    "linecolor": "--edge",
+                    "showline": True,
+                    "ticks": "outside",
+                    "tickcolor": "--edge",
+                    "tickformatstops": _TICKS,
+                },
+            }
+            | self.axes,
+        }
+
+
+def _head(y: float, title: str, note: str) -> dict[str, Any]:
+    words = f"<b>{title}</b>  <span style='font-size:11px'>{note}</span>"
+    return {
+        "xref": "paper", "yref": "paper", "x": 0, "y": y, "xshift": -LEFT + 8, "yshift": 4,
+        "xanchor": "left", "yanchor": "bottom", "showarrow": False, "text": words,
+        "font": {"size": 12, "color": "--ink"},
+    }  # fmt: skip
