@@ -26,6 +26,8 @@ from gateway.config import Config, ControlPlane
 from gateway.contact import Contact, NoAnswer
 from gateway.host import Host
 from gateway.live import Live
+from gateway.local_control import LocalControl
+from gateway.local_overrides import LocalOverrides, Store
 from gateway.outbox import Identity
 from gateway.report import Reporter, Sender
 from gateway.snapshot import SnapshotRefused
@@ -58,6 +60,8 @@ class Agent:
         identity = Identity(boot_id, slot, config.gateway.name)
         self.spool = Spool(self._spools, index, identity, self._clock, self._bounds)
         self.live = Live(config, boot_id, slot, self._clock, self.spool)
+        self._local = LocalOverrides(Store(data / "local"), self.live.hold_local, self._clock)
+        self._control = LocalControl(data / "control", index, self.live, self._local, self._clock)
         self._host = Host(data / "run", str(boot_id), self._clock.monotonic)
         self._checkpoint = Checkpoint(data / "checkpoint" / f"{index}.json", config.gateway.name)
         self._offset = ClockOffset()
@@ -69,6 +73,8 @@ class Agent:
 
     async def __aenter__(self) -> Agent:
         self._load()
+        self._local.load()
+        await self._closing.enter_async_context(self._control)
         self._host.start(self.live.follow)
         self.live.share_with(self._host)
         self._start("tick", self._tick)
@@ -125,7 +131,13 @@ class Agent:
         own = Sender(contact, self._clock, self.spool.outbox, known, on_receipt)
         self._reporter = Reporter(self.spool, own, self._clock)
         self._status = StatusSender(
-            contact, self.live, self._spool_status, watcher, self._clock, self._offset
+            contact,
+            self.live,
+            self._spool_status,
+            watcher,
+            self._clock,
+            self._offset,
+            self._local,
         )
         self.live.on_change = self._status.changed
         self._start("report", self._reporter.run)

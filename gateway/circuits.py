@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from random import getrandbits
+from typing import Protocol
 
 from controlplane.domain.breaker import Breaker, BreakerPolicy, Mode, Permit, State, Transition
 from controlplane.domain.circuit import Circuit
@@ -22,6 +23,14 @@ from gateway.overrides import Armed
 
 LIMIT = 500
 OTHER = "(other)"
+
+
+class Sink(Protocol):
+    """Where events go: the spool."""
+
+    def append(self, event: events.AnyEvent) -> None:
+        """Keep one event for sending."""
+
 
 TransitionSink = Callable[[events.Transition], None]
 

@@ -70,14 +70,14 @@ class Contact:
         return await self._ask("PATCH", f"{self._instances}/{boot_id}/status", headers, body)
 
     async def fetch(self, etag: str | None) -> Answer:
-        """GET the snapshot, unless it is still the one of that ETag. Raises ``NoAnswer``."""
+        """GET the snapshot, unless it is still one of these ETags. Raises ``NoAnswer``."""
         headers = {"If-None-Match": etag} if etag else {}
         return await self._ask("GET", self._config, headers, None)
 
     @asynccontextmanager
-    async def watch(self, generation: int, hash_: str) -> AsyncIterator[Stream]:
+    async def watch(self, epoch: str, generation: int, hash_: str) -> AsyncIterator[Stream]:
         """Open the watch's stream. Raises ``NoAnswer``, then or while it is read."""
-        query = {"watch": "1", "generation": str(generation), "hash": hash_}
+        query = {"watch": "1", "generation": str(generation), "hash": hash_, "epoch": epoch}
         # A stream has no end, so only the connection is timed; silence is the reader's to judge.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         headers = {"Accept": "text/event-stream"}

@@ -8,10 +8,9 @@ tick. Used from the event loop's thread. Times are monotonic seconds; ``wall`` i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
 from uuid import UUID
 
 from controlplane.domain.breaker import Outcome, Permit, Transition, would_have_refused
@@ -21,29 +20,22 @@ from controlplane.domain.gate import Gate, Refusal
 from controlplane.domain.limits import Concurrency, RateLimit
 from controlplane.domain.request_plan import AttemptAllowance
 from controlplane.domain.verdict import Verdict
-from controlplane.wire.events import AnyEvent
 from controlplane.wire.status import BudgetStatus, CircuitStatus, ConfigSource, ItemStatus
 from gateway.accept import Accepted, accept
 from gateway.admission import places
 from gateway.budgeting import Budgeting
 from gateway.ceilings import Ceilings
-from gateway.circuits import Circuits, Entry
+from gateway.circuits import Circuits, Entry, Sink
 from gateway.clock import Clock
 from gateway.config import Config, Key, Route
 from gateway.deciding import decide
 from gateway.host import Host
 from gateway.keys import Keys
-from gateway.overrides import Overrides
+from gateway.overrides import Armed, Overrides
 from gateway.policies import Policies
+from gateway.probing import Probes
 from gateway.routing import Routing
 from gateway.snapshot import InForce, Received
-
-
-class Sink(Protocol):
-    """Where events go: the spool."""
-
-    def append(self, event: AnyEvent) -> None:
-        """Keep one event for sending."""
 
 
 class Live:
@@ -62,6 +54,7 @@ class Live:
         self._routing = Routing(config)
         self._policies = Policies(self._routing.rate)
         self._overrides = Overrides()
+        self._probes = Probes()
         self._budgeting = Budgeting(clock)
         self.ceilings = Ceilings()
         self._circuits = Circuits(clock, sink.append)
@@ -209,13 +202,18 @@ class Live:
         self.ceilings.use_prices(received.prices)
         self._share(received.instances, now)
         self._circuits.generation = received.generation
-        self.in_force = InForce(
-            received.epoch, received.generation, received.hash, self._clock.wall(), source
-        )
+        self.in_force = InForce.of(received, self._clock.wall(), source)
         self._track(now)
         self._decide(now)
+        self._probes.obey(received, self._circuits, now, wall)
         self.on_change()
         return self.items()
+
+    def hold_local(self, armed: Sequence[Armed], now: float) -> None:
+        """Put the overrides made on this host in force, before the control plane's."""
+        self._overrides.hold_local(armed)
+        self._decide(now)
+        self.on_change()
 
     def confirmed(self, source: ConfigSource, instances: int | None) -> None:
         """The control plane said that what is in force is current, for that many instances."""
@@ -229,7 +227,8 @@ class Live:
 
     def items(self) -> list[ItemStatus]:
         """The verdict on every item of the snapshot in force."""
-        return [*self._accepted.statuses(), *self._overrides.statuses()]
+        verdicts = (self._accepted, self._overrides, self._probes)
+        return [status for held in verdicts for status in held.statuses()]
 
     def circuit_statuses(self, now: float) -> list[CircuitStatus]:
         """Every breaker."""

@@ -52,7 +52,8 @@ class Overrides:
     """The list in force. Used from the loop's thread."""
 
     def __init__(self) -> None:
-        self._armed: list[Armed] = []
+        self._told: list[Armed] = []
+        self._local: list[Armed] = []
         self.due = inf
         """The next deadline; nothing changes by itself before it."""
         self.floor_refuses = False
@@ -66,7 +67,7 @@ class Overrides:
         An override that is known in the same generation keeps its deadline, also one in the past,
         so that a second copy never revives what has ended.
         """
-        known = {held.item.uid: held for held in self._armed}
+        known = {held.item.uid: held for held in self._told}
         armed, refused = [], []
         for read in received.overrides:
             item = read.value
@@ -86,8 +87,16 @@ class Overrides:
                 fresh.applied_at = held.applied_at
                 fresh.first_effect_at = held.first_effect_at
             armed.append(fresh)
-        self._armed = armed
+        self._told = armed
         return refused
+
+    def hold_local(self, armed: Sequence[Armed]) -> None:
+        """Those made on this host, in order; they stand before the control plane's."""
+        self._local = list(armed)
+
+    @property
+    def _armed(self) -> list[Armed]:
+        return [*self._local, *self._told]
 
     def first(self, circuit: Circuit, now: float) -> Armed | None:
         """The override that decides a circuit seen for the first time."""
@@ -127,8 +136,8 @@ class Overrides:
         return taken
 
     def statuses(self) -> list[ItemStatus]:
-        """The verdict on every armed override as of the last ``decide``."""
-        return [_status(held) for held in self._armed]
+        """The verdict on every armed override of a snapshot as of the last ``decide``."""
+        return [_status(held) for held in self._told]
 
 
 def _left(received: Received, item: OverrideItem, wall: datetime, exact: bool) -> float:

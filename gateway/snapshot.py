@@ -6,6 +6,7 @@ verdict ``SchemaInvalid`` and the path of the field; the bytes are kept as they 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Iterator
@@ -16,19 +17,41 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from controlplane.wire.desired import BudgetItem, OverrideItem, PolicyItem, PriceItem, RouteItem
+from controlplane.wire.desired import (
+    BudgetItem,
+    OverrideItem,
+    PolicyItem,
+    PriceItem,
+    ProbeItem,
+    RouteItem,
+)
 from controlplane.wire.status import ConfigSource
 
-Item = TypeVar("Item", PolicyItem, BudgetItem, OverrideItem, RouteItem)
-ItemKind: TypeAlias = Literal["Policy", "Budget", "Override", "Route"]
+Item = TypeVar("Item", PolicyItem, BudgetItem, OverrideItem, RouteItem, ProbeItem)
+ItemKind: TypeAlias = Literal["Policy", "Budget", "Override", "Route", "Probe"]
 
 log = logging.getLogger(__name__)
 
 _FIELD = re.compile(r"`\$\.?([^`]*)`\s*$")
 
 
+SHRINKS_BY = 5
+"""From so many items fewer on, and less than half, a snapshot of another epoch needs a word."""
+
+
 class SnapshotRefused(ValueError):
-    """The snapshot as a whole cannot be used; what is in force stays. The text says why."""
+    """The snapshot as a whole cannot be used; what is in force stays. The text says why.
+
+    ``of``: its epoch, generation and hash, as far as they could be read. ``for_good``: it came
+    whole, so the same one again would be refused again.
+    """
+
+    def __init__(
+        self, why: str, of: tuple[str, int, str] = ("", 0, ""), for_good: bool = False
+    ) -> None:
+        super().__init__(why)
+        self.of = of
+        self.for_good = for_good
 
 
 class _RawSpec(Struct, frozen=True, kw_only=True):
@@ -37,6 +60,7 @@ class _RawSpec(Struct, frozen=True, kw_only=True):
     overrides: list[Raw] = []
     routes: list[Raw] = []
     prices: list[Raw] = []
+    probes: list[Raw] = []
 
 
 class _RawSnapshot(Struct, frozen=True, kw_only=True):
@@ -47,8 +71,9 @@ class _RawSnapshot(Struct, frozen=True, kw_only=True):
     items: int
     server_time: datetime
     instances: int
-    spec: _RawSpec
+    spec: Raw
     remaining_s: dict[str, float] = {}
+    may_shrink: bool = False
 
 
 class _Head(Struct, frozen=True, kw_only=True):
@@ -88,6 +113,9 @@ class Received:
     overrides: tuple[Read[OverrideItem], ...]
     routes: tuple[Read[RouteItem], ...]
     prices: tuple[PriceItem, ...] = ()
+    probes: tuple[Read[ProbeItem], ...] = ()
+    items: int = 0
+    may_shrink: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +127,32 @@ class InForce:
     hash: str = ""
     applied_at: datetime | None = None
     source: ConfigSource = "Bootstrap"
+    items: int = 0
+
+    @classmethod
+    def of(cls, received: Received, at: datetime, source: ConfigSource) -> InForce:
+        """What stands once ``received`` was put in force."""
+        known = (received.epoch, received.generation, received.hash)
+        return cls(*known, at, source, received.items)
 
 
 def read(raw: bytes, gateway: str) -> Received:
     """Read a snapshot for ``gateway``. Raises ``SnapshotRefused`` when it is none or not whole."""
     try:
         found = msgspec.json.decode(raw, type=_RawSnapshot)
+        spec = msgspec.json.decode(found.spec, type=_RawSpec)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotRefused(f"not a snapshot: {error}") from error
+    of = (found.epoch, found.generation, found.hash)
     if found.gateway != gateway:
         raise SnapshotRefused(f"it is for gateway {found.gateway!r}, this is {gateway!r}")
-    spec = found.spec
-    lists = (spec.policies, spec.budgets, spec.overrides, spec.routes, spec.prices)
+    lists = (spec.policies, spec.budgets, spec.overrides, spec.routes, spec.prices, spec.probes)
     held = sum(map(len, lists))
+    whole = hashlib.sha256(found.spec).hexdigest() == found.hash
     if held != found.items:
-        raise SnapshotRefused(f"it announces {found.items} items and holds {held}")
+        raise SnapshotRefused(f"it announces {found.items} items and holds {held}", of, whole)
+    if not whole:
+        raise SnapshotRefused("its hash is not that of its spec: it was changed on the way", of)
     return Received(
         raw=raw,
         epoch=found.epoch,
@@ -127,7 +166,29 @@ def read(raw: bytes, gateway: str) -> Received:
         overrides=tuple(_items("Override", spec.overrides, OverrideItem)),
         routes=tuple(_items("Route", spec.routes, RouteItem)),
         prices=tuple(_prices(spec.prices)),
+        probes=tuple(_items("Probe", spec.probes, ProbeItem)),
+        items=held,
+        may_shrink=found.may_shrink,
     )
+
+
+def check_shrink(received: Received, ours: InForce) -> None:
+    """Refuse to be wiped by a database that does not know us.
+
+    Within an epoch every item that goes was taken away by an audited change. Another epoch is a
+    restored or a new database: when it holds less than half of what runs here, somebody has to say
+    that this is meant. Raises ``SnapshotRefused``.
+    """
+    if received.epoch == ours.epoch or received.may_shrink:
+        return
+    lost = ours.items - received.items
+    if lost >= SHRINKS_BY and received.items * 2 < ours.items:
+        raise SnapshotRefused(
+            f"another epoch has {received.items} items where {ours.items} are in force;"
+            " say that it may shrink",
+            (received.epoch, received.generation, received.hash),
+            for_good=True,
+        )
 
 
 def _prices(raws: list[Raw]) -> Iterator[PriceItem]:

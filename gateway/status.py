@@ -29,6 +29,7 @@ from controlplane.wire.status import (
 from gateway.clock import Clock, ClockOffset, first
 from gateway.contact import Answer, Contact, NoAnswer
 from gateway.live import Live
+from gateway.local_overrides import LocalOverrides
 from gateway.watch import Watcher
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,15 @@ SETTLE_S = 1.0
 REFUSED_WAIT_S = 30.0
 
 BACKOFF = BackoffPolicy(base_seconds=0.5, factor=2.0, cap_seconds=8.0)
-CAPABILITIES = ["override.expiry", "override.floor", "mode.observeOnly", "budget.window", "route"]
+CAPABILITIES = [
+    "override.expiry",
+    "override.floor",
+    "override.local",
+    "mode.observeOnly",
+    "budget.window",
+    "route",
+    "probe",
+]
 
 
 class StatusSender:
@@ -54,6 +63,7 @@ class StatusSender:
         watcher: Watcher,
         clock: Clock,
         offset: ClockOffset,
+        local: LocalOverrides,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._contact = contact
@@ -62,6 +72,7 @@ class StatusSender:
         self._watcher = watcher
         self._clock = clock
         self._offset = offset
+        self._local = local
         self._draw = draw
         self._started_at = clock.wall()
         self._wake = asyncio.Event()
@@ -96,7 +107,8 @@ class StatusSender:
 
     async def _send(self, goodbye: bool) -> float:
         """Send one report; returns the wait before the next, unless something changes."""
-        body = msgspec.json.encode(self._report(goodbye))
+        report = self._report(goodbye)
+        body = msgspec.json.encode(report)
         sent, began = self._clock.wall(), self._clock.monotonic()
         self._sent_at = began
         try:
@@ -104,6 +116,7 @@ class StatusSender:
         except NoAnswer as error:
             return self._later(str(error), None)
         if answer.status == 200:
+            self._local.heard(report.local_overrides)
             return self._received(answer, sent, self._clock.monotonic() - began)
         text = f"{answer.status} {answer.body[:300].decode('utf-8', 'replace')}"
         if answer.status in (401, 403):
@@ -134,6 +147,7 @@ class StatusSender:
         circuits = live.circuit_statuses(now)
         in_force = live.in_force
         offset = self._offset
+        refused = self._watcher.refused
         return InstanceStatus(
             slot=live.slot,
             seq=self._seq,
@@ -152,6 +166,9 @@ class StatusSender:
             spool=self._spool(),
             clock=ClockReport(offset_s=offset.offset_s, rtt_s=offset.rtt_s),
             capabilities=CAPABILITIES,
+            local_overrides=self._local.report()[:200],
+            refused_generation=refused.of[1] if refused else 0,
+            refused_reason=str(refused)[:1000] if refused else "",
             goodbye=goodbye,
         )
 

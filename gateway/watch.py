@@ -1,8 +1,9 @@
 """Follows the desired state: a stream of full snapshots, and a slow poll that trusts no stream.
 
 Invariants: what runs is only ever replaced by a snapshot that was read whole; a lower generation of
-the same epoch is ignored; a snapshot is on the disk before it is reported as applied; no fault of
-the control plane, the network or the disk ends this or touches what is in force.
+the same epoch is ignored; a snapshot that was refused for good is not asked for a second time;
+a snapshot is on the disk before it is reported as applied; no fault of the control plane, the
+network or the disk ends this or touches what is in force.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class Watcher:
         self.settled.set()
         self.streaming = False
         self.received_generation = live.in_force.generation
+        self.refused: SnapshotRefused | None = None
+        """Why the newest snapshot was refused as a whole; None once another one is in force."""
 
     def fetch_soon(self) -> None:
         """Somebody has heard of another generation or epoch than ours."""
@@ -72,6 +75,8 @@ class Watcher:
     def heard(self, epoch: str, generation: int, instances: int) -> None:
         """An answer said what the control plane has; fetch when it is more than ours."""
         ours = self._live.in_force
+        if self._refused_for_good and self._refused_for_good[:2] == (epoch, generation):
+            return
         if epoch != ours.epoch or generation > ours.generation:
             self.fetch_soon()
         elif generation == ours.generation:
@@ -102,8 +107,7 @@ class Watcher:
 
     async def _one_stream(self) -> float | None:
         """Follow one stream to its end; returns the least time to wait before the next."""
-        ours = self._live.in_force
-        async with self._contact.watch(ours.generation, ours.hash) as stream:
+        async with self._contact.watch(*self._seen) as stream:
             if stream.status == 410:
                 self.fetch_soon()
                 self._fails("410: the stream wants a fresh start")
@@ -171,15 +175,29 @@ class Watcher:
 
     async def _poll(self, unconditional: bool) -> float:
         ours = self._live.in_force
-        etag = None if unconditional or not ours.hash else f'"{ours.generation}-{ours.hash}"'
-        answer = await self._contact.fetch(etag)
+        known = [] if unconditional or not ours.hash else [(ours.generation, ours.hash)]
+        if self._refused_for_good:
+            known.append(self._refused_for_good[1:])
+        etags = ", ".join(f'"{generation}-{hash_}"' for generation, hash_ in known)
+        answer = await self._contact.fetch(etags or None)
         if answer.status == 200:
             await self._offer(answer.body, "Poll")
         elif answer.status == 304:
-            self._live.confirmed(self._source, None)
+            if self.refused is None:
+                self._live.confirmed(self._source, None)
         elif answer.status in REFUSED:
             return REFUSED_WAIT_S
         return answer.retry_after_s or 0.0
+
+    @property
+    def _seen(self) -> tuple[str, int, str]:
+        """Epoch, generation and hash of the newest snapshot that was read, refused or not."""
+        ours = self._live.in_force
+        return self._refused_for_good or (ours.epoch, ours.generation, ours.hash)
+
+    @property
+    def _refused_for_good(self) -> tuple[str, int, str] | None:
+        return self.refused.of if self.refused is not None and self.refused.for_good else None
 
     @property
     def _source(self) -> ConfigSource:
@@ -190,22 +208,30 @@ class Watcher:
     async def _offer(self, raw: bytes, source: ConfigSource) -> None:
         try:
             received = snapshot.read(raw, self._live.config.gateway.name)
+            ours = self._live.in_force
+            snapshot.check_shrink(received, ours)
         except SnapshotRefused as error:
-            log.error("a snapshot is refused, what runs stays: %s", error)
+            self._refuse(error)
             return
-        ours = self._live.in_force
         self.received_generation = received.generation
         if not supersedes(received, ours):
             if received.generation == ours.generation:
                 self._live.confirmed(source, received.instances)
             return
         self.settled.clear()
+        self.refused = None
         try:
             now = self._clock.monotonic()
             self._live.apply(received, source, now, self._control_plane_wall())
             await self._save(received)
         finally:
             self.settled.set()
+
+    def _refuse(self, error: SnapshotRefused) -> None:
+        if self.refused is None or self.refused.of != error.of:
+            log.error("a snapshot is refused, what runs stays: %s", error)
+            self.refused = error
+            self._live.on_change()
 
     async def _save(self, received: Received) -> None:
         async with self._saving:

@@ -1,5 +1,7 @@
 """Configurations, snapshots and events that the gateway's tests are made of."""
 
+import hashlib
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import getrandbits
@@ -113,31 +115,54 @@ def route(uid: str, name: str, *circuits: Circuit, **more: Any) -> desired.Route
     return desired.RouteItem(uid=uid, name=name, generation=1, targets=targets, **more)
 
 
+def probe(uid: str, name: str = "", seconds: float = 60) -> desired.ProbeItem:
+    return desired.ProbeItem(
+        uid=uid,
+        name=uid,
+        generation=1,
+        match=match(name),
+        reason="they say it is over",
+        expires_at=START + timedelta(seconds=seconds),
+    )
+
+
 def snapshot_bytes(
     generation: int = 1,
     epoch: str = "e1",
     server_time: datetime = START,
     remaining: dict[str, float] | None = None,
     instances: int = 1,
+    may_shrink: bool = False,
     **spec: list[Any],
 ) -> bytes:
     """A snapshot as the control plane writes it; seconds remaining are worked out as it does."""
     whole = desired.Spec(**spec)
-    left = {o.uid: (o.expires_at - server_time).total_seconds() for o in whole.overrides}
+    timed = (*whole.overrides, *whole.probes)
+    left = {o.uid: (o.expires_at - server_time).total_seconds() for o in timed}
     return msgspec.json.encode(
-        desired.Snapshot(
-            gateway="demo",
-            epoch=epoch,
-            revision=generation,
-            generation=generation,
-            hash=desired.hash_of(whole),
-            items=whole.count(),
-            server_time=server_time,
-            instances=instances,
-            spec=whole,
-            remaining_s=left if remaining is None else remaining,
-        )
+        {
+            "gateway": "demo",
+            "epoch": epoch,
+            "revision": generation,
+            "generation": generation,
+            "hash": desired.hash_of(whole),
+            "items": whole.count(),
+            "server_time": server_time,
+            "instances": instances,
+            "spec": msgspec.Raw(desired.canonical(whole)),
+            "remaining_s": left if remaining is None else remaining,
+            "may_shrink": may_shrink,
+        }
     )
+
+
+def altered(snapshot_: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """A snapshot of which something was changed, and which is whole all the same."""
+    message = msgspec.json.decode(snapshot_)
+    change(message)
+    spec = msgspec.json.encode(message["spec"])
+    message |= {"hash": hashlib.sha256(spec).hexdigest(), "spec": msgspec.Raw(spec)}
+    return msgspec.json.encode(message)
 
 
 def received(*args: Any, **kwargs: Any) -> Received:

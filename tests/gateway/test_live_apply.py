@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from controlplane.domain.breaker import Permit
@@ -219,13 +218,13 @@ def test_two_overrides_cannot_take_a_routes_targets_one_each(clock: FakeClock) -
 def test_a_target_whose_approval_ended_is_no_reason_to_open_the_other(clock: FakeClock) -> None:
     live = build.live(clock)
     both = build.route("r1", "fast", EAST, SOUTH)
-    msg = json.loads(build.snapshot_bytes(routes=[both]))
-    msg["spec"]["routes"][0]["targets"][1]["approved"] = False
-    msg["spec"]["overrides"] = [
-        json.loads(msgspec.json.encode(build.override("o1", "ForceOpen", "north/large@east")))
-    ]
-    msg["items"] = 2
-    got = snapshot.read(json.dumps(msg).encode(), "demo")
+    forced = build.override("o1", "ForceOpen", "north/large@east")
+
+    def unapproved(msg: dict[str, Any]) -> None:
+        msg["spec"]["routes"][0]["targets"][1]["approved"] = False
+
+    raw = build.altered(build.snapshot_bytes(routes=[both], overrides=[forced]), unapproved)
+    got = snapshot.read(raw, "demo")
     items = {i.uid: i for i in live.apply(got, "Stream", clock.monotonic(), clock.wall())}
     assert items["o1"].reason == "LocalFloorViolated"
 
@@ -303,16 +302,17 @@ def test_force_closed_records_its_first_effect_only_when_it_changed_something(
 
 def test_one_unreadable_item_costs_no_other(clock: FakeClock) -> None:
     live = build.live(clock)
-    msg = json.loads(
-        build.snapshot_bytes(
-            policies=[build.policy("p1"), build.policy("p2", "south/", consecutive_failures=2)],
-            overrides=[build.override("o1", "ForceOpen", "north/large@east")],
-        )
+    good = build.snapshot_bytes(
+        policies=[build.policy("p1"), build.policy("p2", "south/", consecutive_failures=2)],
+        overrides=[build.override("o1", "ForceOpen", "north/large@east")],
     )
-    msg["spec"]["policies"][0]["breaker"]["open_seconds"] = "soon"
-    msg["spec"]["overrides"].append({"uid": "o2", "name": "later", "mode": "Sideways"})
-    msg["items"] = 4
-    got = snapshot.read(json.dumps(msg).encode(), "demo")
+
+    def spoil(msg: dict[str, Any]) -> None:
+        msg["spec"]["policies"][0]["breaker"]["open_seconds"] = "soon"
+        msg["spec"]["overrides"].append({"uid": "o2", "name": "later", "mode": "Sideways"})
+        msg["items"] = 4
+
+    got = snapshot.read(build.altered(good, spoil), "demo")
     items = {i.uid: i for i in live.apply(got, "Stream", clock.monotonic(), clock.wall())}
     assert {uid: (i.verdict, i.reason, i.field_path) for uid, i in items.items()} == {
         "p1": ("Rejected", "SchemaInvalid", "breaker.open_seconds"),
@@ -524,6 +524,9 @@ def test_a_snapshot_that_lost_items_on_the_way_is_refused() -> None:
     msg["spec"]["policies"] = []
     with pytest.raises(snapshot.SnapshotRefused, match="announces 1 items and holds 0"):
         snapshot.read(json.dumps(msg).encode(), "demo")
+    damaged = build.snapshot_bytes(policies=[build.policy("p1")]).replace(b'"p1"', b'"p2"')
+    with pytest.raises(snapshot.SnapshotRefused, match="changed on the way"):
+        snapshot.read(damaged, "demo")
     with pytest.raises(snapshot.SnapshotRefused, match="is for gateway"):
         snapshot.read(build.snapshot_bytes(), "another")
     for junk in (b"", b"{}", b"[1]", b"\xff", b"[" * 100_000):

@@ -19,6 +19,7 @@ from gateway.clock import ClockOffset
 from gateway.config import ControlPlane as Settings
 from gateway.contact import Contact
 from gateway.live import Live
+from gateway.local_overrides import LocalOverrides, Store
 from gateway.status import StatusSender
 from gateway.watch import Watcher
 from tests.gateway import build
@@ -40,8 +41,17 @@ class Reporting:
         async with Contact(Settings(self.double.url, "t"), "demo") as contact:
             checkpoint = Checkpoint(self.directory / "0.json", "demo")
             self.watcher = Watcher(contact, self.live, checkpoint, self.clock, self.offset)
+            store = Store(self.directory / "local")
+            self.local = LocalOverrides(store, self.live.hold_local, self.clock)
             sender = StatusSender(
-                contact, self.live, SpoolStatus, self.watcher, self.clock, self.offset, lambda: 1.0
+                contact,
+                self.live,
+                SpoolStatus,
+                self.watcher,
+                self.clock,
+                self.offset,
+                self.local,
+                lambda: 1.0,
             )
             self.live.on_change = sender.changed
             task = asyncio.create_task(sender.run())
