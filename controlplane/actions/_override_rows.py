@@ -14,6 +14,7 @@ from typing import Any
 from controlplane.actions._commit import Change
 from controlplane.domain.overrides import OverrideMode
 from controlplane.domain.precedence import Selection
+from controlplane.errors import Conflict
 from controlplane.models import Override
 
 _MATCH = ("gateway", "selector", "provider", "model", "region")
@@ -24,14 +25,21 @@ def insert(
     mode: OverrideMode,
     selection: Selection,
     *,
+    name: str,
     reason: str,
     ticket: str,
     expires_at: datetime,
     allow_last_healthy: bool,
 ) -> Override:
-    """A new active row."""
+    """A new active row. Raises ``Conflict`` if the name was ever given to another."""
+    if name and Override.objects.filter(name=name).exists():
+        raise Conflict(
+            f"An override was named {name} before, and each name stands for one: write another, "
+            "or none and one is made.",
+            code="name_taken",
+        )
     row = Override(
-        name=_name(mode, selection),
+        name=name or _name(mode, selection),
         mode=mode.value,
         reason=reason,
         ticket=ticket,

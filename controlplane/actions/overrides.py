@@ -32,6 +32,7 @@ def force(
     mode: str,
     reason: str,
     now: datetime,
+    name: str = "",
     expires_in: timedelta | None = None,
     expires_at: datetime | None = None,
     gateway: str = "",
@@ -47,15 +48,17 @@ def force(
     """Force the circuits that match, until the expiry. Needs operator.
 
     Exactly one of ``expires_in`` and ``expires_at``. ``replace`` names the active override of the
-    same match that this one takes the place of, in one step. A dry run writes nothing. Raises
-    ``InvalidInput`` with a fault for each field, ``Conflict`` (``current``: who holds the match,
-    why, for how long), ``Forbidden``, ``Busy``.
+    same match that this one takes the place of, in one step. Without a ``name`` one is made. A dry
+    run writes nothing. Raises ``InvalidInput`` with a fault for each field, ``Conflict``
+    (``current``: who holds the match, why, for how long; or the name is taken), ``Forbidden``,
+    ``Busy``.
     """
     actor.must_be(Role.OPERATOR, "force a circuit")
     faults = Faults()
     parts = {"gateway": gateway, "selector": selector, "provider": provider}
     selection = faults.selection(parts | {"model": model, "region": region})
     known_mode = _read_mode(mode, faults)
+    written_name = faults.object_name("name", name) if name else ""
     written_reason = faults.text("reason", reason, required=True)
     written_ticket = faults.text("ticket", ticket)
     ends = _read_expiry(known_mode, expires_in, expires_at, now, faults)
@@ -70,6 +73,7 @@ def force(
             change,
             known_mode,
             selection,
+            name=written_name,
             reason=written_reason,
             ticket=written_ticket,
             expires_at=ends,

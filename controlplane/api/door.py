@@ -127,13 +127,21 @@ def problem_answer(problem: Problem) -> HttpResponse:
     return response
 
 
+def no_such_path(request: HttpRequest, path: str = "") -> HttpResponse:
+    """For programs: whatever is not served below ``/api`` is a problem document, not a page."""
+    said = f"Nothing is served at {request.path}; see /api/v1/openapi.json."
+    return problem_answer(Problem(said, code="not_found", status=404))
+
+
 def install_errors(api: NinjaAPI) -> None:
     """The one place where errors of the people's API become answers."""
 
     @api.exception_handler(Problem)
     def _problem(request: HttpRequest, error: Problem) -> HttpResponse:
         for fault in error.errors:
-            fault["field"] = _spelled(request, fault["field"])
+            field, fault["field"] = fault["field"], _spelled(request, fault["field"])
+            said = f"{field}: {fault['message']}"
+            error.detail = error.detail.replace(said, f"{fault['field']}: {fault['message']}")
         return problem_answer(error)
 
     @api.exception_handler(ValidationError)
@@ -153,6 +161,9 @@ def install_errors(api: NinjaAPI) -> None:
 
     @api.exception_handler(HttpError)
     def _http(request: HttpRequest, error: HttpError) -> HttpResponse:
+        # The library hides what its parser (ours, above) said behind an error of its own.
+        if isinstance(error.__cause__, Problem):
+            return problem_answer(error.__cause__)
         return problem_answer(Problem(str(error), status=error.status_code))
 
     @api.exception_handler(Exception)

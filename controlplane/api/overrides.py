@@ -82,6 +82,7 @@ def create_override(
         spec = payload.spec
         row = overrides.force(
             actor=actor,
+            name=payload.metadata.name or "",
             mode=spec.mode,
             reason=spec.reason,
             now=now,

@@ -177,6 +177,32 @@ def test_a_body_that_cannot_be_used_is_a_4xx(operator: Caller) -> None:
         assert answer["Content-Type"] == "application/problem+json"
 
 
+def test_an_unreadable_body_says_where(operator: Caller) -> None:
+    answer = operator("POST", "/overrides", b'{"mode": "ForceOpen",}')
+    assert answer.json()["code"] == "not_json"
+    assert "line 1 column" in answer.json()["detail"]
+
+
+def test_the_detail_spells_fields_as_the_caller_does(operator: Caller) -> None:
+    said = operator("POST", "/overrides", FORCE | {"expiresIn": "1s"}).json()["detail"]
+    assert "expiresIn: it would end" in said
+    assert "expires_in" not in said
+
+
+def test_an_override_takes_the_name_it_is_given_once(operator: Caller) -> None:
+    named = {"metadata": {"name": "try-openai"}, "spec": FORCE}
+    assert operator("POST", "/overrides", named).json()["metadata"]["name"] == "try-openai"
+    assert operator("GET", "/overrides/try-openai").status_code == 200
+    operator("DELETE", "/overrides/try-openai")
+    again = operator("POST", "/overrides", named)
+    assert (again.status_code, again.json()["code"]) == (409, "name_taken")
+    assert Override.objects.count() == 1
+    for odd in ("Try", "a/b", "a b", "x" * 101):
+        answer = operator("POST", "/overrides", {"metadata": {"name": odd}, "spec": FORCE})
+        assert answer.status_code == 422
+        assert fields_of(answer) == ["metadata.name"]
+
+
 def test_a_taken_match_is_409_with_the_holder(operator: Caller) -> None:
     operator("POST", "/overrides", FORCE)
     answer = operator("POST", "/overrides", FORCE)
@@ -495,7 +521,11 @@ def test_a_person_who_was_switched_off_is_out_at_once(installed: Secrets) -> Non
 
 
 def test_unknown_paths_and_methods_are_problems(operator: Caller) -> None:
-    assert operator("GET", "/nothing").status_code == 404
+    for method in ("GET", "POST"):
+        nothing = operator(method, "/nothing")
+        assert nothing.status_code == 404
+        assert nothing["Content-Type"] == "application/problem+json"
+        assert "/api/v1/nothing" in nothing.json()["detail"]
     assert operator("PUT", "/overrides").status_code == 405
 
 
