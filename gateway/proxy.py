@@ -58,6 +58,9 @@ class Proxy:
             return answers.error(error.status, str(error), kind=kind, code=code, param=error.field)
         except Unreadable as error:
             return answers.bad_request(str(error), error.field)
+        except web.RequestPayloadError:
+            text = "the body is not what its content-encoding or transfer-encoding says"
+            return answers.bad_request(text)
         except web.HTTPRequestEntityTooLarge:
             most = self._path.config.limits.body_bytes
             return answers.bad_request(f"the body is larger than {most} bytes", status=413)

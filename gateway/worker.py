@@ -17,6 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway import server_log
 from gateway.agent import Agent
 from gateway.clock import Clock, SystemClock
 from gateway.config import Config
@@ -83,5 +84,6 @@ def _server(proxy: Proxy, body_bytes: int) -> web.Server:
         request_factory=request_of,
         handler_cancellation=True,
         access_log=None,
+        logger=server_log.log,
         keepalive_timeout=IDLE_CONNECTION_S,
     )

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from gateway.simulator.scenario import Fate
 from tests.gateway.running import running, until_broken
@@ -189,3 +190,31 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-length: %d\r\n
 
 async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+
+
+async def test_body_that_is_not_what_it_says_is_a_400_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    async with running(tmp_path) as gateway, aiohttp.ClientSession() as session:
+        url = f"{gateway.url}/v1/chat/completions"
+        async with session.post(url, data=b"a secret prompt", headers=headers) as answer:
+            assert answer.status == 400
+            assert "content-encoding" in (await answer.json())["error"]["message"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_what_is_not_http_is_logged_without_its_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nx-said: a secret\x01prompt\r\n\r\n")
+        assert b" 400 " in await reader.readline()
+        writer.close()
+    assert [record.levelname for record in caplog.records if "refused" in record.message] == [
+        "WARNING"
+    ]
+    assert "secret" not in caplog.text
+    assert "Traceback" not in caplog.text
