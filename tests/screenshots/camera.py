@@ -20,6 +20,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "img"
 THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 SIZES = ((1440, 900), (1024, 768))
 _LIVE = ".pulse[data-live='on']"
+_BOTTOM = "Math.ceil(document.getElementById('wall').getBoundingClientRect().bottom) + 24"
 
 
 class Camera:
@@ -63,7 +64,9 @@ class Camera:
                     arrange(self.page)
                 self.shoot(f"{screen}-{theme}-{width}", whole=whole)
 
-    def as_it_stands(self, screen: str, until: Callable[[], None] = lambda: None) -> None:
+    def as_it_stands(
+        self, screen: str, until: Callable[[], None] = lambda: None, *, fit: bool = False
+    ) -> None:
         """The open page in each theme and width, without loading it again."""
         for theme in THEMES:
             for width, height in SIZES:
@@ -71,12 +74,13 @@ class Camera:
                 self.page.set_viewport_size({"width": width, "height": height})
                 self.page.wait_for_timeout(400)
                 until()
-                self.shoot(f"{screen}-{theme}-{width}")
+                self.shoot(f"{screen}-{theme}-{width}", fit=fit)
 
-    def shoot(self, name: str, *, whole: bool = False) -> None:
-        """The page as it stands, as one file."""
+    def shoot(self, name: str, *, whole: bool = False, fit: bool = False) -> None:
+        """The page as it stands, as one file; ``fit`` leaves out what is empty below it."""
         FOLDER.mkdir(parents=True, exist_ok=True)
         taken = self.page.screenshot(full_page=whole, animations="disabled", caret="hide")
-        smaller = reduced(taken, self._blank)
+        below = self.page.evaluate(_BOTTOM) if fit else None
+        smaller = reduced(taken, self._blank, below)
         (FOLDER / f"{name}.png").write_bytes(smaller)
         print(f"{name}.png {len(smaller) // 1000} kB", flush=True)

@@ -42,11 +42,11 @@ _COUNT = """async (source) => {
 }"""  # noqa: E501
 
 
-def reduced(picture: bytes, blank: Page) -> bytes:
-    """A PNG as a PNG with a palette. ``blank``: an empty page to count in."""
+def reduced(picture: bytes, blank: Page, rows: int | None = None) -> bytes:
+    """A PNG as a PNG with a palette. ``blank``: a page to count in; ``rows``: keep only these."""
     source = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
     found: dict[str, Any] = blank.evaluate(_COUNT, source)
-    width, height = found["width"], found["height"]
+    width, height = found["width"], min(found["height"], rows or found["height"])
     pixels = base64.b64decode(found["rows"])
     # Filter 0 for every row: the other filters only help where neighbours are numbers.
     lines = b"".join(b"\0" + pixels[y * width : (y + 1) * width] for y in range(height))

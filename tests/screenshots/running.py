@@ -29,7 +29,7 @@ def take(browser: Browser) -> None:
         camera.log_in(account["admin_user"], account["admin_password"])
         page = camera.page
         page.wait_for_timeout(HISTORY_MS)
-        camera.as_it_stands(NAME, until=lambda: _open(page))
+        camera.as_it_stands(NAME, until=lambda: _open(page), fit=True)
 
 
 def _open(page: Page) -> None:

@@ -1,0 +1,83 @@
+"""axe finds nothing serious on any page, in both themes, with a busy fleet on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from controlplane.models import Circuit, Override, RetryBudget
+from tests import builders
+from tests.browser import chromium, new_page
+from tests.dashboard import stories
+from tests.dashboard.server import WebProcess
+from tests.dashboard.test_browser import log_in
+
+pytestmark = pytest.mark.browser
+THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
+ROOMS = ["/", "/incident", "/circuits", "/gateways", "/overrides", "/budgets", "/report", "/audit"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
+    with new_page(browser) as opened:
+        yield opened
+
+
+def complaints(page: Page) -> list[tuple[str, str, str]]:
+    """(rule, impact, the first nodes) of what axe calls serious or worse."""
+    found: dict[str, Any] = Axe().run(page).response
+    return [
+        (rule["id"], rule["impact"], " | ".join(node["html"][:160] for node in rule["nodes"][:3]))
+        for rule in found["violations"]
+        if rule["impact"] in ("serious", "critical")
+    ]
+
+
+def test_every_page_reads_in_both_themes(page: Page, web: WebProcess) -> None:
+    page.goto(f"{web.url}/log-in")
+    found = {("/log-in", "light"): complaints(page)}
+    stories.brownout()
+    sick = Circuit.objects.filter(provider="openai").first()
+    assert sick is not None
+    builders.override("ForceOpen", provider="mistral")
+    for one in Override.objects.filter(provider="mistral"):
+        rooms = [f"/overrides/{one.name}"]
+    rooms += [f"/circuits/{sick.provider}%2F{sick.model}%40{sick.region}"]
+    rooms += [f"/budgets/{RetryBudget.objects.latest('id').name}", "/overrides/new"]
+    log_in(page, web)
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        for room in [*ROOMS, *rooms]:
+            page.goto(f"{web.url}{room}")
+            if room == "/incident":
+                expect(page.locator("#timeline .bars").first).to_be_attached()
+            found[room, theme] = complaints(page)
+    assert {where: what for where, what in found.items() if what} == {}
+
+
+def test_the_dialogs_and_the_stale_wall_read_too(page: Page, web: WebProcess) -> None:
+    one = builders.instance(builders.gateway("chat"))
+    builders.circuit_state(one, builders.circuit(), "Open")
+    log_in(page, web)
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    assert complaints(page) == []
+    page.keyboard.press("Escape")
+    page.locator(".card").focus()
+    page.keyboard.press("o")
+    expect(page.locator("#force-form")).to_be_visible()
+    assert complaints(page) == []
+    page.keyboard.press("Escape")
+    web.kill()
+    expect(page.locator("#stale")).to_be_visible()
+    assert complaints(page) == []
