@@ -18,6 +18,7 @@ SCHEDULE: dict[str, dict[str, Any]] = {
     "end-expired-probes": _every(10, "probes.end_expired"),
     "ceiling-prices": _every(60, "prices.refresh_ceilings"),
     "heartbeat": _every(10, "workers.heartbeat"),
+    "derived-rollups": _every(15, "telemetry.derive"),
     "day-partitions": _every(3600, "telemetry.partitions"),
     "retention": _every(3600, "telemetry.retention"),
 }

@@ -16,6 +16,7 @@ from controlplane.actions import probes
 from controlplane.actions.ceiling_prices import refresh
 from controlplane.actions.overrides import end_expired
 from controlplane.ingest import partitions as days
+from controlplane.ingest.derive import derive as derive_finished
 from controlplane.ingest.retention import delete_expired
 
 
@@ -59,6 +60,13 @@ def partitions() -> list[str]:
 def retention() -> dict[str, int]:
     """Delete receipts, dead letters and minutes past their time."""
     return delete_expired(_postgres(), datetime.now(UTC), _raw_retention())
+
+
+@shared_task(name="telemetry.derive")
+def derive() -> tuple[int, int]:
+    """Derive finished and dirty minutes and hours."""
+    done = derive_finished(_postgres(), datetime.now(UTC))
+    return done.minutes, done.hours
 
 
 @shared_task(name="workers.heartbeat")

@@ -202,3 +202,8 @@ class RequestSums:
 def minute_of(at: datetime) -> datetime:
     """The UTC minute that ``at`` lies in."""
     return at.astimezone(UTC).replace(second=0, microsecond=0)
+
+
+def hour_of(at: datetime) -> datetime:
+    """The UTC hour that ``at`` lies in."""
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

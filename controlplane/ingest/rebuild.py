@@ -14,11 +14,21 @@ from pathlib import Path
 
 from psycopg import Connection
 
+from controlplane.ingest.derive import derive
 from controlplane.ingest.partitions import oldest_day
 from controlplane.models.pool import named_sql
 
 _SQL = Path(__file__).parent / "sql"
 _HOUR = timedelta(hours=1)
+_ALL = 10_000_000
+_MARK_DERIVED = """
+INSERT INTO rollup_dirty (grain, at)
+SELECT w.grain, at
+FROM rollup_watermark w,
+    generate_series(%(begin)s::timestamptz, %(end)s::timestamptz, ('1 ' || w.grain)::interval) AS at
+WHERE w.grain = %(grain)s AND at < w.upto AND at < %(end)s
+ON CONFLICT DO NOTHING
+"""
 # Locked in this order, which is the one that ingest writes in.
 _MINUTES = {
     "rollup_minute": "rebuild_minutes.sql",
@@ -65,6 +75,9 @@ def rebuild(
         minutes += _minutes(conn, hour)
         tasks += _tasks(conn, hour, kept_from)
     breakers = _breakers(conn, begin, until)
+    for grain in ("minute", "hour"):
+        conn.execute(_MARK_DERIVED, {"grain": grain, "begin": begin, "end": until})
+    derive(conn, now, most=_ALL)
     return Rebuilt(begin, until, minutes, tasks, breakers, begin - wanted)
 
 

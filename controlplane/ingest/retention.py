@@ -1,8 +1,7 @@
 """Delete what is past its time, a few rows at a time, so that nothing waits for it.
 
 Invariant: a receipt outlives every event that its batch may hold, so a very late repeat is still
-answered from it or finds its events; ``rollup_minute`` is kept as long as raw rows are, because
-nothing coarser is derived from it yet.
+answered from it or finds its events; a minute of single gateways goes only once it is derived.
 """
 
 from __future__ import annotations
@@ -11,21 +10,45 @@ from datetime import datetime, timedelta
 
 from psycopg import Connection, sql
 
+from controlplane.ingest.derive import MINUTES_KEPT
+
 _CHUNK = 10_000
-# Table, column, and what is kept beyond the retention of raw rows.
-_AGES = (
-    ("receipt", "received_at", timedelta(days=2)),
-    ("dead_letter", "received_at", timedelta(0)),
-    ("rollup_minute", "minute", timedelta(0)),
-)
+# Minutes before this one are derived: neither ahead of the watermark nor marked.
+_DERIVED = """
+SELECT LEAST((SELECT upto FROM rollup_watermark WHERE grain = 'minute'),
+             (SELECT min(at) FROM rollup_dirty WHERE grain = 'minute'))
+"""
+HOURS_KEPT = timedelta(days=400)
+
+
+def _ages(retention: timedelta) -> tuple[tuple[str, str, timedelta], ...]:
+    """Table, column and how long its rows are kept."""
+    return (
+        ("receipt", "received_at", retention + timedelta(days=2)),
+        ("dead_letter", "received_at", retention),
+        ("rollup_minute", "minute", MINUTES_KEPT),
+        ("rollup_minute_part", "minute", MINUTES_KEPT),
+        ("rollup_minute_request", "minute", retention),
+        ("rollup_circuit_minute", "minute", retention),
+        ("rollup_hour", "hour", HOURS_KEPT),
+        ("rollup_hour_tenant", "hour", HOURS_KEPT),
+    )
 
 
 def delete_expired(conn: Connection, now: datetime, retention: timedelta) -> dict[str, int]:
     """Delete expired rows; returns how many of each table. ``conn`` must autocommit."""
     return {
-        table: _delete(conn, table, column, now - retention - beyond)
-        for table, column, beyond in _AGES
+        table: _delete(conn, table, column, _before(conn, table, now - kept))
+        for table, column, kept in _ages(retention)
     }
+
+
+def _before(conn: Connection, table: str, at: datetime) -> datetime:
+    if table not in ("rollup_minute", "rollup_minute_part"):
+        return at
+    row = conn.execute(_DERIVED).fetchone()
+    assert row is not None
+    return min(at, row[0])
 
 
 def _delete(conn: Connection, table: str, column: str, before: datetime) -> int:

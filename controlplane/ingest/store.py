@@ -1,7 +1,8 @@
 """The one transaction of a group of batches: receipts, events, what they change, commit.
 
-Invariant: locks are taken in one order by everybody: receipts, instances, event rows by id,
-breakers, buckets, tasks, minutes. A batch whose receipt was there changes nothing.
+Invariant: locks are taken in one order by everybody: watermarks (shared), receipts, instances, rows
+of events by id, breakers, buckets, tasks, minutes, marks. A batch whose receipt was there changes
+nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 from psycopg import AsyncConnection
 
-from controlplane.ingest import receipts
+from controlplane.ingest import dirty, receipts
 from controlplane.ingest.append import Way, append
 from controlplane.ingest.fold import fold
 from controlplane.ingest.prepare import Prepared
@@ -29,6 +30,7 @@ async def store(
     Raises ``NoPartition``, ``InstanceGone``, and what ``append`` raises for a way that will not do.
     """
     async with conn.transaction():
+        marks = await dirty.share(conn)
         new, places = await receipts.claim(conn, group)
         claimed = [one for one in group if key_of(one) in new]
         said = await receipts.earlier(conn, [one for one in group if key_of(one) not in new])
@@ -37,6 +39,7 @@ async def store(
         appended = await append(conn, joined([one.tables for one in claimed]), way)
         budgets = [item for one in claimed for item in one.budgets]
         changed = await fold(conn, appended.new, budgets)
+        await dirty.mark(conn, appended.new, marks)
         await receipts.move_on(conn, claimed, places)
         letters: list[tuple[Prepared, DeadLetter]] = []
         stored = Counter(item.origin.place for item in appended.new)

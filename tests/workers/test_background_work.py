@@ -64,6 +64,7 @@ def test_a_detach_that_was_cut_short_is_finished() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_retention_deletes_what_is_past_its_time() -> None:
+    tasks.retention()  # whatever other tests left
     for age in (timedelta(days=1), RETENTION + timedelta(days=3)):
         at = now() - age
         query("INSERT INTO receipt VALUES (-1, %s, 1, %s, %s, 0, 0, 0, 0)", [age.days, at, at])
@@ -74,9 +75,32 @@ def test_retention_deletes_what_is_past_its_time() -> None:
             [at],
         )
         query("INSERT INTO rollup_minute (gateway_id, circuit_id, minute) VALUES (-1, 1, %s)", [at])
-    assert tasks.retention() == {"receipt": 1, "dead_letter": 1, "rollup_minute": 1}
-    for table in ("receipt", "dead_letter", "rollup_minute"):
-        assert query(f"DELETE FROM {table} WHERE gateway_id = -1 RETURNING 1") == [(1,)]
+        query("INSERT INTO rollup_minute_part VALUES (-1, 1, %s, '{}', '{}')", [at])
+        query("INSERT INTO rollup_minute_request VALUES (-1, %s)", [at])
+        query("INSERT INTO rollup_circuit_minute (circuit_id, minute) VALUES (-1, %s)", [at])
+    deleted = tasks.retention()
+    assert {table: count for table, count in deleted.items() if count} == {
+        "receipt": 1,
+        "dead_letter": 1,
+        "rollup_minute": 1,
+        "rollup_minute_part": 1,
+        "rollup_minute_request": 1,
+        "rollup_circuit_minute": 1,
+    }
+    for table in deleted:
+        key = "circuit_id" if table.startswith(("rollup_c", "rollup_h")) else "gateway_id"
+        left = 0 if table.startswith("rollup_hour") else 1
+        assert len(query(f"DELETE FROM {table} WHERE {key} = -1 RETURNING 1")) == left
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_minute_that_is_not_derived_is_kept() -> None:
+    at = (now() - timedelta(days=3)).replace(second=0, microsecond=0)
+    query("INSERT INTO rollup_minute (gateway_id, circuit_id, minute) VALUES (-1, 1, %s)", [at])
+    query("INSERT INTO rollup_dirty VALUES ('minute', %s)", [at])
+    assert tasks.retention()["rollup_minute"] == 0
+    query("DELETE FROM rollup_dirty WHERE at = %s", [at])
+    assert tasks.retention()["rollup_minute"] == 1
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,4 +1,4 @@
--- Merge what outcomes say of their tasks: the rule of domain/tasks, which any order of arrival obeys.
+-- Merge what outcomes say of their tasks: the rule of domain/tasks, which any order obeys.
 INSERT INTO task AS t (
     gateway_id, tenant, task, first_started_at, first_request, route, last_ended_at,
     explicit_at, explicit_id, explicit_success, implicit_at, implicit_id, implicit_success)

@@ -293,6 +293,143 @@ CREATE TABLE rollup_minute_request (
 ) WITH (fillfactor = 70);
 CREATE INDEX rollup_minute_request_by_time ON rollup_minute_request (minute);
 
+-- What is derived of finished minutes and hours by restartable jobs (ingest/derive). A minute or an
+-- hour before its watermark is derived, or marked as dirty and about to be.
+CREATE TABLE rollup_watermark (
+    grain  text        PRIMARY KEY,
+    upto   timestamptz NOT NULL
+);
+INSERT INTO rollup_watermark VALUES
+    ('minute', date_trunc('minute', now())), ('hour', date_trunc('hour', now(), 'UTC'));
+CREATE TABLE rollup_dirty (
+    grain  text        NOT NULL,
+    at     timestamptz NOT NULL,
+    PRIMARY KEY (grain, at)
+);
+
+CREATE TABLE rollup_circuit_minute (LIKE rollup_minute INCLUDING DEFAULTS);
+ALTER TABLE rollup_circuit_minute DROP COLUMN gateway_id;
+ALTER TABLE rollup_circuit_minute
+    ADD COLUMN latency bigint[] NOT NULL DEFAULT '{}',
+    ADD COLUMN first_byte bigint[] NOT NULL DEFAULT '{}',
+    ADD PRIMARY KEY (circuit_id, minute);
+CREATE INDEX rollup_circuit_minute_by_time ON rollup_circuit_minute (minute);
+
+-- Circuit 0 is (none): requests and tasks without an attempt. Refusals by gate; wasted_final adds
+-- to wasted what tasks that ended failed were served; tasks stand in the hour in which they closed.
+CREATE TABLE rollup_hour (
+    gateway_id            int         NOT NULL,
+    circuit_id            bigint      NOT NULL,
+    hour                  timestamptz NOT NULL,
+    attempts              int NOT NULL,
+    firsts                int NOT NULL,
+    retries               int NOT NULL,
+    fallbacks             int NOT NULL,
+    redeliveries          int NOT NULL,
+    rerouted              int NOT NULL,
+    succeeded             int NOT NULL,
+    retryable             int NOT NULL,
+    permanent             int NOT NULL,
+    partial               int NOT NULL,
+    client_cancelled      int NOT NULL,
+    client_deadline       int NOT NULL,
+    local_fault           int NOT NULL,
+    failed                int NOT NULL,
+    served                int NOT NULL,
+    refused_breaker       int NOT NULL,
+    refused_override      int NOT NULL,
+    refused_budget        int NOT NULL,
+    refused_rate          int NOT NULL,
+    refused_concurrency   int NOT NULL,
+    refused_key           int NOT NULL,
+    refused_deadline      int NOT NULL,
+    refused_policy        int NOT NULL,
+    refused_cost          int NOT NULL,
+    would_refuse          int NOT NULL,
+    input_tokens          bigint NOT NULL,
+    cached_tokens         bigint NOT NULL,
+    cache_write_tokens    bigint NOT NULL,
+    output_tokens         bigint NOT NULL,
+    reasoning_tokens      bigint NOT NULL,
+    wasted_tokens         bigint NOT NULL,
+    wasted_final_tokens   bigint NOT NULL,
+    unpriced              int NOT NULL,
+    wasted_unpriced       int NOT NULL,
+    wasted_final_unpriced int NOT NULL,
+    cost_estimated        int NOT NULL,
+    tasks_succeeded       int NOT NULL,
+    tasks_failed          int NOT NULL,
+    requests              int NOT NULL,
+    requests_succeeded    int NOT NULL,
+    cost_gbp              numeric NOT NULL,
+    wasted_gbp            numeric NOT NULL,
+    wasted_final_gbp      numeric NOT NULL,
+    estimated_gbp         numeric NOT NULL,
+    latency               bigint[] NOT NULL,
+    first_byte            bigint[] NOT NULL,
+    request_latency       bigint[] NOT NULL,
+    waited                bigint[] NOT NULL,
+    PRIMARY KEY (hour, gateway_id, circuit_id)
+);
+CREATE INDEX rollup_hour_of_circuit ON rollup_hour (circuit_id, hour);
+-- The 200 tenants with the most attempts in the hour; the rest are (other).
+CREATE TABLE rollup_hour_tenant (
+    circuit_id            bigint      NOT NULL,
+    tenant                text        NOT NULL,
+    route                 text        NOT NULL,
+    hour                  timestamptz NOT NULL,
+    attempts              int NOT NULL,
+    firsts                int NOT NULL,
+    retries               int NOT NULL,
+    fallbacks             int NOT NULL,
+    redeliveries          int NOT NULL,
+    rerouted              int NOT NULL,
+    succeeded             int NOT NULL,
+    retryable             int NOT NULL,
+    permanent             int NOT NULL,
+    partial               int NOT NULL,
+    client_cancelled      int NOT NULL,
+    client_deadline       int NOT NULL,
+    local_fault           int NOT NULL,
+    failed                int NOT NULL,
+    served                int NOT NULL,
+    refused_breaker       int NOT NULL,
+    refused_override      int NOT NULL,
+    refused_budget        int NOT NULL,
+    refused_rate          int NOT NULL,
+    refused_concurrency   int NOT NULL,
+    refused_key           int NOT NULL,
+    refused_deadline      int NOT NULL,
+    refused_policy        int NOT NULL,
+    refused_cost          int NOT NULL,
+    would_refuse          int NOT NULL,
+    input_tokens          bigint NOT NULL,
+    cached_tokens         bigint NOT NULL,
+    cache_write_tokens    bigint NOT NULL,
+    output_tokens         bigint NOT NULL,
+    reasoning_tokens      bigint NOT NULL,
+    wasted_tokens         bigint NOT NULL,
+    wasted_final_tokens   bigint NOT NULL,
+    unpriced              int NOT NULL,
+    wasted_unpriced       int NOT NULL,
+    wasted_final_unpriced int NOT NULL,
+    cost_estimated        int NOT NULL,
+    tasks_succeeded       int NOT NULL,
+    tasks_failed          int NOT NULL,
+    requests              int NOT NULL,
+    requests_succeeded    int NOT NULL,
+    cost_gbp              numeric NOT NULL,
+    wasted_gbp            numeric NOT NULL,
+    wasted_final_gbp      numeric NOT NULL,
+    estimated_gbp         numeric NOT NULL,
+    latency               bigint[] NOT NULL,
+    first_byte            bigint[] NOT NULL,
+    request_latency       bigint[] NOT NULL,
+    waited                bigint[] NOT NULL,
+    PRIMARY KEY (hour, circuit_id, tenant, route)
+);
+CREATE INDEX rollup_hour_tenant_of_tenant ON rollup_hour_tenant (tenant, hour);
+
 -- When each kind of background process last showed that it is alive.
 CREATE TABLE heartbeat (
     name  text        PRIMARY KEY,

@@ -1,6 +1,7 @@
 """What ingest folds, in any order, batching and repetition, is what a rebuild makes of the rows."""
 
 import random
+import uuid
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
@@ -10,10 +11,12 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.core.management import CommandError, call_command
+from django.db import connection
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from controlplane.ingest.derive import derive
 from controlplane.models.pool import close_pool
 from tests.controlplane.ingest.batches import attempt, batch, outcome, refusal, transition
 from tests.controlplane.ingest.conftest import Sender, new_sender
@@ -23,6 +26,7 @@ BEGIN = (datetime.now(UTC) - timedelta(hours=3)).replace(minute=0, second=0, mic
 DERIVED = {
     "rollup_minute": "*",
     "rollup_minute_request": "*",
+    "rollup_hour": "*",
     # Parts are one for each commit; their sums are what counts.
     "(SELECT gateway_id, circuit_id, minute, switchgear_compact("
     " array_agg(l.bin)) AS latency FROM rollup_minute_part, unnest(latency) AS l(bin)"
@@ -35,6 +39,11 @@ DERIVED = {
     " next_probe_at, stuck",
 }
 
+# Requests and tasks that the events of a history share.
+REQUESTS = [str(uuid.UUID(int=n)) for n in range(1, 5)]
+TASKS = [None, "t-1", "t-2"]
+TENANTS = ["acme", "zeta"]
+
 moments = st.integers(0, 2 * 3600 * 1000 - 1).map(lambda ms: BEGIN + timedelta(milliseconds=ms))
 tokens = st.none() | st.fixed_dictionaries(
     {"input": st.integers(0, 10**6), "output": st.none() | st.integers(0, 10**5)}
@@ -43,6 +52,9 @@ attempts = st.builds(
     attempt,
     moments,
     model=st.sampled_from(["gpt-4o", "unpriced"]),
+    request=st.sampled_from(REQUESTS),
+    task=st.sampled_from(TASKS),
+    tenant=st.sampled_from(TENANTS),
     role=st.sampled_from(["first", "retry", "fallback", "redelivery"]),
     verdict=st.sampled_from(["success", "retryable", "partial", "local_fault"]),
     counts_against_breaker=st.booleans(),
@@ -62,8 +74,9 @@ refusals = st.builds(
 outcomes = st.builds(
     outcome,
     moments,
-    task=st.sampled_from([None, "t-1", "t-2"]),
-    tenant=st.sampled_from(["acme", "zeta"]),
+    request=st.none() | st.sampled_from(REQUESTS),
+    task=st.sampled_from(TASKS),
+    tenant=st.sampled_from(TENANTS),
     route=st.sampled_from(["", "chat", "Batch", "batch"]),
     success=st.booleans(),
     explicit=st.booleans(),
@@ -102,14 +115,37 @@ def derived(sender: Sender) -> dict[str, Any]:
 
 
 def send_all(sender: Sender, batches: list[dict[str, Any]]) -> None:
-    async def run() -> None:
+    """Send, deriving what is finished after each half."""
+
+    async def run(part: list[dict[str, Any]]) -> None:
         try:
-            for one in batches:
+            for one in part:
                 await sender.send(one)
         finally:
             await close_pool()
 
-    async_to_sync(run)()
+    half = len(batches) // 2
+    for part in (batches[:half], batches[half:]):
+        async_to_sync(run)(part)
+        derive_all()
+
+
+def derive_all() -> None:
+    connection.ensure_connection()
+    derive(connection.connection, datetime.now(UTC), most=10**6)
+
+
+def of_all_gateways() -> list[list[tuple[Any, ...]]]:
+    """What is derived without regard to the gateway."""
+    found = []
+    with connection.cursor() as cursor:
+        for table, order in (
+            ("rollup_circuit_minute", "circuit_id, minute"),
+            ("rollup_hour_tenant", "hour, circuit_id, tenant, route"),
+        ):
+            cursor.execute(f"SELECT * FROM {table} ORDER BY {order}")
+            found.append(cursor.fetchall())
+    return found
 
 
 def without_identity(found: dict[str, Any]) -> dict[str, Any]:
@@ -132,9 +168,11 @@ def test_rebuilt_is_folded() -> None:
         send_all(shuffled, rebatched(events, chance))
         folded = derived(shuffled)
         assert without_identity(folded) == without_identity(derived(straight))
+        together = of_all_gateways()
         spoil(shuffled)
         call_command("rebuild", "--from", BEGIN.isoformat(), stdout=StringIO())
         assert derived(shuffled) == folded
+        assert of_all_gateways() == together
 
     check()
 
@@ -150,6 +188,9 @@ def spoil(sender: Sender) -> None:
             "DELETE FROM task WHERE gateway_id = %s AND task = 't-1'",
             "UPDATE task SET implicit_success = NOT implicit_success WHERE gateway_id = %s",
             "DELETE FROM circuit_state WHERE gateway_id = %s",
+            "UPDATE rollup_hour SET attempts = attempts + 1 WHERE gateway_id = %s",
+            "UPDATE rollup_circuit_minute SET attempts = attempts + %s",
+            "UPDATE rollup_hour_tenant SET cost_gbp = cost_gbp + %s",
         ):
             await sender.query(statement, [sender.gateway_id])
 

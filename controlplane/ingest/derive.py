@@ -1,0 +1,141 @@
+"""Derive what is coarser from what is finished: minute x circuit, and the two hour grains.
+
+Invariant: a job may die at any moment and run any number of times at once. A watermark moves only
+together with marks for everything that it passes, and a mark is taken in the transaction that
+derives its minute or hour, from what is committed then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from psycopg import Connection
+
+from controlplane.domain.rollup import COUNTERS, MONEY, hour_of, minute_of
+from controlplane.ingest.dirty import LOCK
+from controlplane.models.pool import named_sql
+
+# How long after its end a minute or an hour counts as finished: gateways linger half a second and
+# retry for seconds; what comes later marks it again.
+MINUTE_GRACE = timedelta(minutes=2)
+HOUR_GRACE = timedelta(minutes=10)
+# Sums of single gateways are kept so long; older minutes are derived from the raw rows.
+MINUTES_KEPT = timedelta(hours=48)
+TASK_IDLE = timedelta(minutes=15)
+MOST_TENANTS = 200
+OTHER = "(other)"
+
+_SQL = Path(__file__).parent / "sql"
+_STEP = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
+_FIRST = "SELECT upto FROM rollup_watermark WHERE grain = %s"
+_MOVE = "UPDATE rollup_watermark SET upto = %s WHERE grain = %s AND upto < %s"
+_MARK_PASSED = """
+INSERT INTO rollup_dirty (grain, at)
+SELECT %(grain)s,
+    generate_series(%(begin)s::timestamptz, %(end)s::timestamptz - %(step)s, %(step)s)
+ON CONFLICT DO NOTHING
+"""
+_TAKE = """
+DELETE FROM rollup_dirty WHERE (grain, at) IN (
+    SELECT grain, at FROM rollup_dirty WHERE grain = %s
+    ORDER BY at DESC LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING at
+"""
+_SUMS = ", ".join((*COUNTERS, *MONEY))
+_CIRCUIT_MINUTE = f"""
+WITH bins AS (
+    SELECT p.circuit_id,
+        switchgear_compact(array_agg(b.bin) FILTER (WHERE b.what = 1)) AS latency,
+        switchgear_compact(array_agg(b.bin) FILTER (WHERE b.what = 2)) AS first_byte
+    FROM rollup_minute_part p
+    CROSS JOIN LATERAL (SELECT 1 AS what, unnest(p.latency) AS bin
+                        UNION ALL SELECT 2, unnest(p.first_byte)) AS b
+    WHERE p.minute = %(start)s
+    GROUP BY p.circuit_id
+), sums AS (
+    SELECT circuit_id, {", ".join(f"sum({n}) AS {n}" for n in (*COUNTERS, *MONEY))}
+    FROM rollup_minute WHERE minute = %(start)s GROUP BY circuit_id
+)
+INSERT INTO rollup_circuit_minute (circuit_id, minute, {_SUMS}, latency, first_byte)
+SELECT circuit_id, %(start)s, {_SUMS},
+    COALESCE(latency, '{{}}'), COALESCE(first_byte, '{{}}')
+FROM sums LEFT JOIN bins USING (circuit_id)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """How many minutes and hours were derived."""
+
+    minutes: int
+    hours: int
+
+
+def derive(conn: Connection, now: datetime, *, most: int = 600) -> Derived:
+    """Derive what is finished or dirty, newest first, at most ``most`` of each grain.
+
+    ``conn`` must autocommit.
+    """
+    pass_finished(conn, "minute", minute_of(now - MINUTE_GRACE))
+    pass_finished(conn, "hour", hour_of(now - HOUR_GRACE))
+    minutes = hours = 0
+    while minutes < most and _derive_one(conn, "minute", now):
+        minutes += 1
+    while hours < most and _derive_one(conn, "hour", now):
+        hours += 1
+    return Derived(minutes, hours)
+
+
+def pass_finished(conn: Connection, grain: str, upto: datetime) -> None:
+    """Move a watermark to ``upto``, with marks for all that lies before it."""
+    row = conn.execute(_FIRST, (grain,)).fetchone()
+    assert row is not None
+    if row[0] >= upto:
+        return
+    with conn.transaction():
+        # Alone: every event that has not seen the new watermark is committed when we go on.
+        conn.execute(f"SELECT pg_advisory_xact_lock({LOCK})".encode())
+        row = conn.execute(_FIRST, (grain,)).fetchone()
+        assert row is not None
+        begin: datetime = row[0]
+        if conn.execute(_MOVE, (upto, grain, upto)).rowcount:
+            step = _STEP[grain]
+            conn.execute(_MARK_PASSED, {"grain": grain, "begin": begin, "end": upto, "step": step})
+
+
+def _derive_one(conn: Connection, grain: str, now: datetime) -> bool:
+    with conn.transaction():
+        row = conn.execute(_TAKE, (grain,)).fetchone()
+        if row is None:
+            return False
+        start: datetime = row[0]
+        values: dict[str, Any] = {"start": start, "end": start + _STEP[grain]}
+        if grain == "hour":
+            derive_hour(conn, values)
+        else:
+            _derive_minute(conn, values, now)
+    return True
+
+
+def _derive_minute(conn: Connection, values: dict[str, Any], now: datetime) -> None:
+    if values["start"] < now - MINUTES_KEPT:
+        # Of these only what came late is there; the raw rows have all.
+        for table, name in (
+            ("rollup_minute", "rebuild_minutes.sql"),
+            ("rollup_minute_part", "rebuild_parts.sql"),
+        ):
+            conn.execute(f"DELETE FROM {table} WHERE minute = %(start)s".encode(), values)
+            conn.execute(named_sql(_SQL / name).encode(), values)
+    conn.execute("DELETE FROM rollup_circuit_minute WHERE minute = %(start)s", values)
+    conn.execute(_CIRCUIT_MINUTE.encode(), values)
+
+
+def derive_hour(conn: Connection, values: dict[str, Any]) -> None:
+    """Both hour grains of [start, end), inside the caller's transaction."""
+    conn.execute("DELETE FROM rollup_hour WHERE hour = %(start)s", values)
+    conn.execute("DELETE FROM rollup_hour_tenant WHERE hour = %(start)s", values)
+    given = values | {"idle": TASK_IDLE, "tenants": MOST_TENANTS}
+    conn.execute(named_sql(_SQL / "derive_hour.sql").encode(), given)
