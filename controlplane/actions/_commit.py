@@ -1,6 +1,7 @@
 """How every write of a person becomes permanent: one transaction with its audit entries.
 
-Invariant: this is the only writer of ``AuditEntry`` and ``Revision``. A change of desired state
+Invariant: this is the only writer of ``AuditEntry`` and ``Revision``, but for what gateways report
+of themselves (``watch.local_overrides``, ``models.epochs``). A change of desired state
 holds the revision's one row until commit, so revisions are in the order of commits and a reader
 that has seen revision n has seen all that n contains; the compiled snapshots and the wake-up are
 part of the same transaction.

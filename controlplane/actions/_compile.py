@@ -222,7 +222,15 @@ def recompile(revision: int, now: datetime) -> list[str]:
         ],
         update_conflicts=True,
         unique_fields=["gateway"],
-        update_fields=["generation", "hash", "items", "spec", "revision", "compiled_at"],
+        update_fields=[
+            "generation",
+            "hash",
+            "items",
+            "spec",
+            "revision",
+            "compiled_at",
+            "may_shrink",
+        ],
     )
     ConfigGeneration.objects.bulk_create(
         ConfigGeneration(gateway=gateway, generation=generation, hash=made.hash, **common)

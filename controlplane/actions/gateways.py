@@ -17,7 +17,7 @@ from controlplane.actions._fields import Faults
 from controlplane.actions.actor import Actor
 from controlplane.actions.targets import nearest
 from controlplane.errors import Conflict, NotFound
-from controlplane.models import Gateway, GatewayToken, Role
+from controlplane.models import ConfigGeneration, Gateway, GatewayConfig, GatewayToken, Role
 
 _PREFIX = "sgg_"
 
@@ -102,6 +102,36 @@ def revoke_token(*, actor: Actor, name: str, token_id: int, now: datetime) -> No
             token.revoked_at = now
             token.save(update_fields=["revoked_at"])
             change.audit("revoke_token", "Gateway", name, after={"token": token_id})
+
+
+def allow_shrink(*, actor: Actor, name: str, reason: str, now: datetime) -> Gateway:
+    """Say that a gateway's present configuration is meant to hold so little. Needs admin.
+
+    Its instances refused it because another database told them much more. It becomes a new
+    generation that says so; the next change takes the word back.
+    """
+    actor.must_be(Role.ADMIN, "let a configuration shrink")
+    faults = Faults()
+    why = faults.text("reason", reason, required=True)
+    faults.raise_any("Nothing was changed")
+    with desired_change(actor, now) as change:
+        gateway = _locked(name)
+        config = GatewayConfig.objects.select_for_update().get(gateway=gateway)
+        before = {"generation": config.generation, "items": config.items}
+        config.generation += 1
+        config.may_shrink = True
+        config.revision, config.compiled_at = change.revision, now
+        config.save()
+        ConfigGeneration.objects.create(
+            gateway=gateway,
+            generation=config.generation,
+            hash=config.hash,
+            revision=config.revision,
+            compiled_at=now,
+        )
+        after = {"generation": config.generation, "items": config.items}
+        change.audit("allow_shrink", "Gateway", name, reason=why, before=before, after=after)
+    return gateway
 
 
 def new_token(prefix: str) -> str:

@@ -80,6 +80,23 @@ def issue_gateway_token(request: HttpRequest, name: str, payload: ExpiryIn) -> H
     return answer({"kind": "GatewayToken", "metadata": _named(name), **_secret(made)}, 201)
 
 
+class ReasonIn(Strict):
+    """Why."""
+
+    reason: str = ""
+
+
+@gateways_router.post(
+    "/{name}/allow-shrink", summary="Its configuration is meant to hold so little", auth=admin
+)
+def allow_shrink(request: HttpRequest, name: str, payload: ReasonIn) -> HttpResponse:
+    """Needs admin and a reason. For instances that refuse what a restored database tells them."""
+    row = gateways.allow_shrink(
+        actor=actor_of(request), name=name, reason=payload.reason, now=datetime.now(UTC)
+    )
+    return answer({"kind": "Gateway", "metadata": _named(row.name)})
+
+
 @gateways_router.delete("/{name}/tokens/{token_id}", summary="Revoke a token", auth=admin)
 def revoke_gateway_token(request: HttpRequest, name: str, token_id: int) -> HttpResponse:
     """Needs admin. Valid for at most 5 s more."""

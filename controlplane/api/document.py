@@ -61,6 +61,7 @@ def hot_paths(refs: dict[str, Any]) -> dict[str, Any]:
                     _query("watch", "integer"),
                     _query("generation", "integer"),
                     _query("hash", "string"),
+                    _query("epoch", "string"),
                 ],
             )
         },

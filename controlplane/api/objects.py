@@ -16,6 +16,7 @@ from controlplane.models import (
     AuditEntry,
     BreakerPolicy,
     CircuitState,
+    LocalOverride,
     Override,
     Probe,
     RetryBudget,
@@ -164,6 +165,31 @@ def gateway(report: GatewayReport, now: datetime) -> dict[str, Any]:
             "live": sum(member.live for member in report.members),
             "counts": _counts([member.verdict for member in report.members]),
             "instances": [_instance(member, now) for member in report.members],
+            "localOverrides": [local_override(row) for row in report.local],
+        },
+    }
+
+
+def local_override(row: LocalOverride) -> dict[str, Any]:
+    """An override that somebody made on a gateway's host: reported, not ours."""
+    return {
+        "kind": "LocalOverride",
+        "metadata": {"name": row.uid, "createdAt": row.created_at, "createdBy": row.made_by},
+        "spec": {
+            "gateway": row.gateway.name,
+            "host": row.host,
+            "mode": row.mode,
+            "provider": row.provider,
+            "model": row.model,
+            "region": row.region,
+            "reason": row.reason,
+            "expiresAt": row.expires_at,
+        },
+        "status": {
+            "source": "Local",
+            "firstHeardAt": row.first_heard_at,
+            "endedAt": row.ended_at,
+            "endCause": row.end_cause or None,
         },
     }
 
@@ -186,6 +212,8 @@ def _instance(member: Member, now: datetime) -> dict[str, Any]:
         "appliedGeneration": row.applied_generation,
         "appliedHash": row.applied_hash,
         "appliedAt": row.applied_at,
+        "refusedGeneration": row.refused_generation or None,
+        "refusedReason": row.refused_reason or None,
         "configSource": row.config_source or None,
         "startedAt": row.started_at,
         "lastSeenAt": row.last_seen_at,

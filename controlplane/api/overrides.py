@@ -32,7 +32,10 @@ def list_overrides(
     active: bool | None = None,
     limit: int = Query(100, ge=1, le=1000),
 ) -> HttpResponse:
-    """Newest first; ``active=1`` only those in force, ``active=0`` only those that ended."""
+    """Newest first; ``active=1`` only those in force, ``active=0`` only those that ended.
+
+    With ``active=1`` also ``local``: what people made on gateways' hosts, which is not ours.
+    """
     now = datetime.now(UTC)
     revision = Revision.objects.get(id=1).value
     rows = Override.objects.order_by("-id")
@@ -41,7 +44,8 @@ def list_overrides(
         rows = in_force if active else rows.exclude(pk__in=in_force.values("pk"))
     among = fleet.instances(now)
     found = [objects.override(row, progress.of_item(row, now, among), now) for row in rows[:limit]]
-    return answer(objects.many("Override", found, revision))
+    local = [objects.local_override(o) for o in fleet.local_overrides(now)] if active else []
+    return answer(objects.many("Override", found, revision) | {"local": local})
 
 
 # Before ``/{name}``, which would take it for a name.

@@ -62,6 +62,7 @@ class Reported:
     has_reported: bool = True
     rejected: int = 0
     unsupported: int = 0
+    refused_generation: int = 0
 
 
 def judge(desired: Desired, reported: Reported, now: datetime) -> SyncVerdict:
@@ -82,6 +83,8 @@ def judge(desired: Desired, reported: Reported, now: datetime) -> SyncVerdict:
         if reported.unsupported:
             return SyncVerdict(Sync.UNSUPPORTED, "ItemUnsupported", late=True)
         return SyncVerdict(Sync.IN_SYNC, "Enforced")
+    if reported.refused_generation and reported.refused_generation == desired.generation:
+        return SyncVerdict(Sync.REJECTED, "SnapshotRefused", late=True)
     pending = now - desired.since
     if pending > LATE_RED:
         return SyncVerdict(Sync.STALE, _why_behind(desired, reported), late=True)

@@ -19,7 +19,14 @@ from controlplane.domain.sync import (
     is_live,
     judge,
 )
-from controlplane.models import ConfigGeneration, Gateway, GatewayConfig, Instance, Revision
+from controlplane.models import (
+    ConfigGeneration,
+    Gateway,
+    GatewayConfig,
+    Instance,
+    LocalOverride,
+    Revision,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,7 @@ class GatewayReport:
     config: GatewayConfig | None
     epoch: str
     members: tuple[Member, ...]
+    local: tuple[LocalOverride, ...] = ()
 
 
 def read(now: datetime, name: str | None = None) -> list[GatewayReport]:
@@ -48,6 +56,7 @@ def read(now: datetime, name: str | None = None) -> list[GatewayReport]:
     if name is not None:
         gateways = gateways.filter(name=name)
     members = instances(now)
+    local = local_overrides(now)
     found = []
     for row in gateways:
         config: GatewayConfig | None = getattr(row, "config", None)
@@ -56,8 +65,15 @@ def read(now: datetime, name: str | None = None) -> list[GatewayReport]:
             for i in members
             if i.gateway_id == row.pk
         )
-        found.append(GatewayReport(row, config, epoch, mine))
+        here = tuple(o for o in local if o.gateway_id == row.pk)
+        found.append(GatewayReport(row, config, epoch, mine, here))
     return found
+
+
+def local_overrides(now: datetime) -> list[LocalOverride]:
+    """What people made on gateways' hosts and has not ended, as far as it was heard."""
+    rows = LocalOverride.objects.filter(ended_at=None, expires_at__gt=now)
+    return list(rows.select_related("gateway").order_by("gateway__name", "created_at"))
 
 
 def instances(now: datetime) -> list[Instance]:
@@ -92,5 +108,6 @@ def verdict(
         has_reported=instance.status_seq > 0,
         rejected=verdicts.count("Rejected"),
         unsupported=verdicts.count("Unsupported"),
+        refused_generation=instance.refused_generation,
     )
     return judge(desired, reported, now)

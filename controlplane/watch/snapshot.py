@@ -42,6 +42,7 @@ class Items(msgspec.Struct):
     budgets: list[Item]
     overrides: list[_Override]
     routes: list[Item]
+    probes: list[_Override] = []
 
     def by_kind(self) -> list[tuple[str, Item]]:
         """Every item with its kind, as status reports name it."""
@@ -50,6 +51,7 @@ class Items(msgspec.Struct):
             "Budget": self.budgets,
             "Override": list[Item](self.overrides),
             "Route": self.routes,
+            "Probe": list[Item](self.probes),
         }
         return [(kind, item) for kind, items in lists.items() for item in items]
 
@@ -64,6 +66,7 @@ class Head:
     generation: int
     hash: str
     items: int
+    may_shrink: bool
     server_time: datetime
     instances: int
     spec: bytes | None
@@ -89,6 +92,7 @@ class Head:
     def snapshot(self) -> bytes:
         """The full snapshot (``wire.desired.Snapshot``), the spec spliced in as it was hashed."""
         assert self.spec is not None
+        timed = items_of(self.spec)
         return msgspec.json.encode(
             {
                 "gateway": self.gateway,
@@ -102,8 +106,9 @@ class Head:
                 "spec": msgspec.Raw(self.spec),
                 "remaining_s": {
                     o.uid: max(0.0, (o.expires_at - self.server_time).total_seconds())
-                    for o in items_of(self.spec).overrides
+                    for o in (*timed.overrides, *timed.probes)
                 },
+                "may_shrink": self.may_shrink,
             }
         )
 

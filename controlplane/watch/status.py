@@ -21,6 +21,7 @@ from controlplane.models.observed import BudgetRow, StateRow, fold_budgets, fold
 from controlplane.models.pool import named_sql, pool
 from controlplane.models.registry import circuit_ids, instance_row
 from controlplane.notify import observed_changed
+from controlplane.watch import local_overrides
 from controlplane.watch.snapshot import Head, Item, items_of, read_head
 from controlplane.wire.status import (
     BudgetStatus,
@@ -31,7 +32,14 @@ from controlplane.wire.status import (
 )
 
 _SQL = Path(__file__).parent / "sql"
-_SHOWN = ("received_generation", "applied_generation", "applied_hash", "epoch", "config_source")
+_SHOWN = (
+    "received_generation",
+    "applied_generation",
+    "applied_hash",
+    "refused_generation",
+    "epoch",
+    "config_source",
+)
 
 
 async def accept_report(
@@ -71,7 +79,8 @@ async def _fold(
         return False
     items, new_verdicts = _items(report, before["items"], now)
     states = [_state(c, gateway_id, instance_id, ids, now) for c in report.circuits]
-    moved = await _moved(conn, instance_id, report.circuits)
+    moved = await _moved(conn, instance_id, report)
+    moved |= await local_overrides.keep(conn, gateway_id, report.slot, report.local_overrides, now)
     await fold_states(conn, states)
     await fold_budgets(conn, [_budget(b, gateway_id, instance_id, now) for b in report.budgets])
     await _deliver(conn, gateway_id, instance_id, report, new_verdicts, before, head, now)
@@ -101,6 +110,8 @@ _COLUMNS = (
     "applied_generation",
     "applied_hash",
     "applied_at",
+    "refused_generation",
+    "refused_reason",
     "config_source",
     "goodbye",
 )
@@ -222,11 +233,27 @@ def _budget(budget: BudgetStatus, gateway_id: int, instance_id: int, now: dateti
     )
 
 
-async def _moved(conn: AsyncConnection, instance_id: int, circuits: list[CircuitStatus]) -> bool:
-    """True when a breaker differs from what is stored in anything that the wall shows."""
+async def _moved(conn: AsyncConnection, instance_id: int, report: InstanceStatus) -> bool:
+    """True when a breaker differs from what is stored in anything that the wall shows.
+
+    What is stored and not reported any more is taken away: a target that left the configuration
+    would stand on the wall for ever.
+    """
     cursor = await conn.execute(named_sql(_SQL / "circuits_before.sql"), {"instance": instance_id})
     before = {tuple(row[:3]): tuple(row[3:]) for row in await cursor.fetchall()}
-    return any(before.get(tuple(_name(c))) != _face(c) for c in circuits)
+    faces = {tuple(_name(c)): _face(c) for c in report.circuits}
+    gone = [name for name in before if name not in faces] if faces else []
+    if gone:
+        await _run(
+            conn,
+            "forget_circuits.sql",
+            instance=instance_id,
+            sent_at=report.sent_at,
+            providers=[name[0] for name in gone],
+            models=[name[1] for name in gone],
+            regions=[name[2] for name in gone],
+        )
+    return bool(gone) or any(before.get(name) != face for name, face in faces.items())
 
 
 def _face(c: CircuitStatus) -> tuple[object, ...]:

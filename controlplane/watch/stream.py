@@ -2,7 +2,7 @@
 
 Invariant: every frame is whole and the newest at the time it is made; a slow reader skips over
 states that were replaced meanwhile, and never over the last one. A stream always ends by itself
-(rotation), when its reader has gone, and when the process is to stop.
+(rotation), when its reader has gone or its token is not valid any more, and when the process stops.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import psycopg
 from psycopg_pool import PoolTimeout
@@ -22,6 +22,8 @@ from controlplane.watch.heads import Heads, Position
 from controlplane.watch.snapshot import Head, read_head
 
 BOOKMARK_SECONDS = 10.0
+# How often the reader's token is looked at again.
+TOKEN_SECONDS = 5.0
 MAX_STREAMS = 2000
 MAX_STREAMS_A_GATEWAY = 200
 _open: dict[int, int] = {}
@@ -52,14 +54,17 @@ async def frames(
     heads: Heads,
     ended: asyncio.Event,
     lasts_s: float,
+    allowed: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
     """The frames of one stream until ``ended`` is set or ``lasts_s`` have passed.
 
-    ``head`` is the first reading, ``known`` the generation and hash that the caller runs. When
-    Postgres does not answer the stream ends; its reader comes again and keeps what it has.
+    ``head`` is the first reading, ``known`` the generation and hash that the caller runs,
+    ``allowed`` whether its token is still valid. When Postgres does not answer the stream ends;
+    its reader comes again and keeps what it has.
     """
     until = time.monotonic() + lasts_s
     bookmark_at = time.monotonic()
+    token_at = bookmark_at + TOKEN_SECONDS
     # A caller that is current has, in effect, been sent this head.
     sent = _identity(head) if (head.generation, head.hash) == known else None
     try:
@@ -73,11 +78,16 @@ async def frames(
             elif time.monotonic() >= bookmark_at:
                 yield _frame("bookmark", head.revision, head.bookmark())
                 bookmark_at = time.monotonic() + BOOKMARK_SECONDS
-            left = min(bookmark_at, until) - time.monotonic()
             if time.monotonic() >= until:
                 return
-            await _news(heads, Position(head.epoch, head.revision), ended, left)
-            head = await _read(gateway_id, head.gateway, head.hash)
+            left = min(bookmark_at, until, token_at) - time.monotonic()
+            moved = await _news(heads, Position(head.epoch, head.revision), ended, left)
+            if time.monotonic() >= token_at:
+                if not await allowed():
+                    return
+                token_at = time.monotonic() + TOKEN_SECONDS
+            if moved or time.monotonic() >= bookmark_at:
+                head = await _read(gateway_id, head.gateway, head.hash)
     except (psycopg.Error, PoolTimeout) as error:
         log.warning("the watch of %s ends: %s", head.gateway, error)
 
@@ -95,12 +105,14 @@ async def _read(gateway_id: int, gateway: str, known_hash: str) -> Head:
         return await read_head(conn, gateway_id, gateway, known_hash)
 
 
-async def _news(heads: Heads, seen: Position, ended: asyncio.Event, timeout: float) -> None:
-    """Return when desired state moved beyond ``seen``, the stream is to end, or time is up."""
+async def _news(heads: Heads, seen: Position, ended: asyncio.Event, timeout: float) -> bool:
+    """Return when desired state moved beyond ``seen`` (True), the stream ends, or time is up."""
     moved = asyncio.create_task(heads.beyond(seen, timeout))
     stop = asyncio.create_task(ended.wait())
     try:
         await asyncio.wait({moved, stop}, return_when=asyncio.FIRST_COMPLETED)
+        at = moved.result() if moved.done() else seen
+        return at.epoch != seen.epoch or at.revision > seen.revision
     finally:
         moved.cancel()
         stop.cancel()

@@ -58,7 +58,7 @@ class BudgetStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One bucket as it stands."""
 
     scope: Name
-    balance: int
+    balance: Annotated[int, Meta(ge=-(2**53), le=2**53)]
     earned: Count = 0
     spent: Count = 0
     refused: Count = 0

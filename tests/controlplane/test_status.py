@@ -12,7 +12,14 @@ from psycopg_pool import PoolTimeout
 
 from controlplane.actions import overrides
 from controlplane.actions.actor import SYSTEM
-from controlplane.models import BudgetState, CircuitState, Delivery, Instance
+from controlplane.models import (
+    AuditEntry,
+    BudgetState,
+    CircuitState,
+    Delivery,
+    Instance,
+    LocalOverride,
+)
 from controlplane.notify import Hub
 from tests import builders
 from tests.asgi import Answer, call
@@ -78,6 +85,71 @@ async def test_the_first_report_registers_the_instance(token: str) -> None:
     state = await CircuitState.objects.select_related("circuit").aget()
     assert (state.circuit.model, state.state) == ("gpt-4o", "Closed")
     assert (await BudgetState.objects.aget()).balance == 40
+
+
+async def test_a_breaker_that_is_not_reported_any_more_leaves(token: str) -> None:
+    other = GPT | {"model": "o5"}
+    await report(token, seq=1, circuits=[GPT, other])
+    await report(token, seq=2, circuits=[])
+    assert await CircuitState.objects.acount() == 2
+    sent = {"sent_at": "2026-11-30T03:11:00Z"}
+    young = GPT | {"model": "young", "since": "2026-11-30T03:12:00Z"}
+    await report(token, seq=3, circuits=[GPT, other, young], **sent)
+    await report(token, seq=4, circuits=[GPT], **sent)
+    left = [s.circuit.model async for s in CircuitState.objects.select_related("circuit")]
+    assert sorted(left) == ["gpt-4o", "young"]
+
+
+LOCAL = {
+    "uid": "local-1",
+    "mode": "ForceOpen",
+    "provider": "openai",
+    "reason": "control plane is down",
+    "made_by": "root (sudo ann)",
+    "created_at": AT,
+    "expires_at": "2026-11-30T04:10:00Z",
+}
+
+
+def local_audit() -> list[tuple[str, str, str]]:
+    rows = AuditEntry.objects.filter(object_kind="LocalOverride").order_by("id")
+    return [(row.action, row.actor, row.reason) for row in rows]
+
+
+async def test_what_was_done_on_the_host_is_shown_and_audited_once(token: str) -> None:
+    await report(token, seq=1, local_overrides=[LOCAL])
+    await report(token, seq=2, local_overrides=[LOCAL])
+    # The sibling on the same host says the same.
+    await report(token, boot=BOOT[:-1] + "2", slot="host-a/1", local_overrides=[LOCAL])
+    row = await LocalOverride.objects.aget()
+    assert (row.host, row.mode, row.provider, row.ended_at) == (
+        "host-a",
+        "ForceOpen",
+        "openai",
+        None,
+    )
+    forced = ("force_local", "root (sudo ann) on host-a", "control plane is down")
+    assert await sync_to_async(local_audit)() == [forced]
+    ended = LOCAL | {"ended_at": "2026-11-30T03:40:00Z", "end_cause": "Released"}
+    for seq in (3, 4):
+        await report(token, seq=seq, local_overrides=[ended])
+    assert await sync_to_async(local_audit)() == [forced, ("end_local", *forced[1:])]
+    assert (await LocalOverride.objects.aget()).end_cause == "Released"
+
+
+async def test_one_that_ended_unheard_is_audited_whole(token: str) -> None:
+    ended = LOCAL | {"ended_at": "2026-11-30T03:40:00Z", "end_cause": "Expired"}
+    await report(token, seq=1, local_overrides=[ended])
+    assert [action for action, _, _ in await sync_to_async(local_audit)()] == [
+        "force_local",
+        "end_local",
+    ]
+
+
+async def test_a_refused_snapshot_is_kept_with_its_reason(token: str) -> None:
+    await report(token, refused_generation=7, refused_reason="it shrank")
+    row = await sync_to_async(one_instance)()
+    assert (row.refused_generation, row.refused_reason) == (7, "it shrank")
 
 
 async def test_a_lower_seq_changes_nothing(token: str) -> None:
@@ -209,7 +281,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"sent_at": "2026-11-30T03:10:00"}, "sent_at"),
     ({"circuits": [GPT | {"state": "Ajar"}]}, "circuits[0].state"),
     ({"circuits": [GPT | {"since": "9999-12-31T23:59:59-14:00"}]}, "circuits[0].since"),
-    ({"budgets": [{"scope": "system/", "balance": 10**30}]}, "body"),
+    ({"budgets": [{"scope": "system/", "balance": 10**30}]}, "budgets[0].balance"),
     ({"items": "none"}, "items"),
 ]
 

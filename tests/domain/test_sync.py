@@ -35,6 +35,8 @@ BEHIND = {"received_generation": 11, "applied_generation": 11, "applied_hash": "
     [
         (DESIRED, reported(), "InSync", "Enforced", False),
         (DESIRED, reported(15), "InSync", "Enforced", False),
+        (DESIRED, reported(**BEHIND, refused_generation=12), "Rejected", "SnapshotRefused", True),
+        (DESIRED, reported(**BEHIND, refused_generation=10), "Applying", "NotDelivered", False),
         (DESIRED, reported(15.1), "Unknown", "NoRecentContact", True),
         (DESIRED, reported(30), "Unknown", "NoRecentContact", True),
         (DESIRED, reported(30.1), "Unreachable", "NoContact", True),

@@ -28,6 +28,7 @@ class Caller:
 
     gateway_id: int
     gateway: str
+    digest: bytes = b""
 
     def must_be(self, name: str) -> None:
         """``Forbidden`` unless the path names the caller itself."""
@@ -49,7 +50,18 @@ async def authenticate(scope: Scope) -> Caller:
     scheme, _, token = header(scope, b"authorization").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("Send the gateway's token as Authorization: Bearer <token>.")
-    digest = hashlib.sha256(token.strip().encode()).digest()
+    caller = await _caller_of(hashlib.sha256(token.strip().encode()).digest())
+    if caller is None:
+        raise Unauthenticated("This token is not known, was revoked, or has expired.")
+    return caller
+
+
+async def is_valid(caller: Caller) -> bool:
+    """False once the caller's token was revoked or has expired (within ``CACHE_SECONDS``)."""
+    return await _caller_of(caller.digest) is not None
+
+
+async def _caller_of(digest: bytes) -> Caller | None:
     now = time.monotonic()
     hit = _cache.get(digest)
     if hit is None or hit[0] < now:
@@ -57,10 +69,8 @@ async def authenticate(scope: Scope) -> Caller:
             row = await (await connection.execute(_FIND, (digest,))).fetchone()
         if len(_cache) >= _CACHE_LIMIT:
             _cache.clear()
-        hit = (now + CACHE_SECONDS, Caller(row[0], row[1]) if row else None)
+        hit = (now + CACHE_SECONDS, Caller(row[0], row[1], digest) if row else None)
         _cache[digest] = hit
-    if hit[1] is None:
-        raise Unauthenticated("This token is not known, was revoked, or has expired.")
     return hit[1]
 
 

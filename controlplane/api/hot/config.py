@@ -1,8 +1,8 @@
 """``GET /api/v1/gateways/{name}/config``: the snapshot, plain or watched (docs/wire.md 2).
 
 Invariant: a gateway reads its own name only; a stream ends when the process is to stop, when its
-reader has gone, and after a random 5 to 10 minutes, so that no stream outlives a revoked token for
-long and a fleet does not come back all at once.
+reader has gone, within 10 s of its token's end, and after a random 5 to 10 minutes, so that a fleet
+does not come back all at once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
+from psycopg import AsyncConnection
+
 from controlplane.api.hot import lifespan
-from controlplane.api.hot.auth import Caller, authenticate
+from controlplane.api.hot.auth import Caller, authenticate, is_valid
 from controlplane.api.hot.http import Receive, Scope, Send, answer, header
-from controlplane.errors import InvalidInput
+from controlplane.errors import InvalidInput, Problem
+from controlplane.models.epochs import renew
 from controlplane.models.pool import pool
 from controlplane.watch.heads import heads
 from controlplane.watch.snapshot import Head, read_head
@@ -30,10 +34,12 @@ async def config(scope: Scope, receive: Receive, send: Send) -> None:
     """A snapshot, 304, or a stream."""
     caller = await authenticate(scope)
     caller.must_be(scope["path_params"]["name"])
-    watch, known = _query(scope)
+    watch, epoch, known = _query(scope)
     async with (await pool()).connection() as conn:
         # Only a watch can use a reading without the spec: a plain answer is always whole.
         head = await read_head(conn, caller.gateway_id, caller.gateway, known[1] if watch else "")
+        if watch and epoch == head.epoch and known[0] > head.generation:
+            await _ahead(conn, caller, head, known[0])
     if watch:
         await _stream(caller, head, known, receive, send)
         return
@@ -44,13 +50,29 @@ async def config(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 200, head.snapshot(), headers=(etag,))
 
 
+async def _ahead(conn: AsyncConnection, caller: Caller, head: Head, generation: int) -> None:
+    """The gateway was told more than this database remembers: it was restored from a backup.
+
+    A new epoch makes every gateway take what is desired now, and send its events again. Always
+    raises 410.
+    """
+    why = f"{caller.gateway} was told generation {generation}; this database has {head.generation}"
+    await renew(conn, head.epoch, why, datetime.now(UTC))
+    raise Problem(
+        "This database is older than what you were told; fetch the plain snapshot and keep"
+        " what runs until then.",
+        code="ahead",
+        status=410,
+    )
+
+
 def _has(if_none_match: str, etag: str) -> bool:
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or "*" in tags
 
 
-def _query(scope: Scope) -> tuple[bool, tuple[int, str]]:
-    """``watch``, and the generation and hash that the caller runs."""
+def _query(scope: Scope) -> tuple[bool, str, tuple[int, str]]:
+    """``watch``, and the epoch, generation and hash that the caller has."""
     try:
         query = parse_qs(scope.get("query_string", b"").decode("ascii"), max_num_fields=20)
     except ValueError as error:
@@ -60,7 +82,8 @@ def _query(scope: Scope) -> tuple[bool, tuple[int, str]]:
         fault = {"field": "generation", "message": "write a whole number"}
         raise InvalidInput("generation: write a whole number", errors=[fault])
     watch = query.get("watch", ["0"])[-1] in {"1", "true"}
-    return watch, (int(generation), query.get("hash", [""])[-1])
+    epoch = query.get("epoch", [""])[-1]
+    return watch, epoch, (int(generation), query.get("hash", [""])[-1])
 
 
 async def _stream(
@@ -84,7 +107,13 @@ async def _stream(
             )
             lasts_s = random.uniform(*ROTATE_SECONDS)
             async for frame in frames(
-                caller.gateway_id, head, known=known, heads=heads, ended=ended, lasts_s=lasts_s
+                caller.gateway_id,
+                head,
+                known=known,
+                heads=heads,
+                ended=ended,
+                lasts_s=lasts_s,
+                allowed=lambda: is_valid(caller),
             ):
                 async with asyncio.timeout(SEND_SECONDS):
                     await send({"type": "http.response.body", "body": frame, "more_body": True})
