@@ -17,16 +17,19 @@ django.setup(set_prefix=False)
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.handlers.asgi import ASGIHandler
+from django.urls import re_path
 
 from controlplane.api.hot import routes
 from controlplane.api.hot.http import Receive, Scope, Send
 from controlplane.api.hot.lifespan import lifespan
+from controlplane.api.hot.sockets import refuse, same_origin
 from dashboard.sockets import websocket_urlpatterns
 
 _django = ASGIHandler()
-_sockets = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+_sockets = same_origin(
+    AuthMiddlewareStack(URLRouter([*websocket_urlpatterns, re_path("", refuse)]))
+)
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:

@@ -58,9 +58,29 @@ def test_nobody_gets_in_without_a_session(web: WebProcess) -> None:
         assert closed_with(socket) == 4401
 
 
-def test_another_origin_is_refused(web: WebProcess, oncall: Client) -> None:
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://elsewhere.example",
+        # Cookies ignore the port, so the page of another program on this host brings ours along.
+        "http://127.0.0.1:9",
+        "http://127.0.0.1",
+        "http://localhost:{port}",
+        "http://127.0.0.1:{port}@elsewhere.example",
+        "null",
+        "file://",
+        "http://[",
+    ],
+)
+def test_another_origin_is_refused(web: WebProcess, oncall: Client, origin: str) -> None:
     with pytest.raises(InvalidStatus) as caught:
-        opened(web, oncall, origin="http://elsewhere.example")
+        opened(web, oncall, origin=origin.format(port=web.port))
+    assert caught.value.response.status_code == 403
+
+
+def test_a_socket_that_is_not_served_is_refused(web: WebProcess) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        connect(f"ws://127.0.0.1:{web.port}/ws/nothing", origin=web.url)  # type: ignore[arg-type]
     assert caught.value.response.status_code == 403
 
 
