@@ -27,6 +27,7 @@ CREATE TABLE dead_letter (
     body         bytea       NOT NULL
 );
 CREATE INDEX dead_letter_by_age ON dead_letter (received_at);
+CREATE INDEX dead_letter_of_instance ON dead_letter (gateway_id, instance_id);
 
 CREATE TABLE attempt (
     gateway_id        int         NOT NULL,
@@ -99,6 +100,7 @@ CREATE TABLE refusal (
 CREATE INDEX refusal_of_circuit ON refusal (circuit_id, occurred_at);
 CREATE INDEX refusal_by_time ON refusal USING brin (occurred_at);
 CREATE INDEX refusal_of_request ON refusal (request);
+CREATE INDEX refusal_of_task ON refusal (gateway_id, tenant, task) WHERE task IS NOT NULL;
 
 CREATE TABLE outcome (
     gateway_id   int         NOT NULL,
@@ -268,7 +270,7 @@ CREATE TABLE rollup_minute (
     wasted_estimated_gbp numeric NOT NULL DEFAULT 0,
     PRIMARY KEY (gateway_id, circuit_id, minute)
 ) WITH (fillfactor = 70);
-CREATE INDEX rollup_minute_by_time ON rollup_minute (minute);
+CREATE INDEX rollup_minute_by_time ON rollup_minute (minute, circuit_id);
 
 -- Histograms of the same minutes in parts, one for each commit: what is written is never changed,
 -- and the sum of a minute's parts is its histogram.
