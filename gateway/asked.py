@@ -12,7 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from controlplane.domain.ceiling import ASSUMED_OUTPUT
-from controlplane.domain.usage import MOST_TOKENS, estimate_tokens
+from controlplane.domain.usage import estimate_tokens
+from controlplane.domain.usage_counts import MOST_TOKENS
 
 T = TypeVar("T")
 _Fields = dict[str, msgspec.Raw]
@@ -55,7 +56,7 @@ class Asked:
     def prompt_estimate(self) -> int:
         """Input tokens, when the provider does not say: from the size of the messages."""
         messages = self.fields.get("messages")
-        return estimate_tokens(len(bytes(messages)) if messages is not None else self.size)
+        return estimate_tokens(memoryview(messages).nbytes if messages is not None else self.size)
 
     def output_limit(self) -> int:
         """The most output tokens that the answer may have, over all its choices; a guess if the

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-# No model reads or writes this much in one call: a larger count is a broken counter.
-MOST_TOKENS = 1_000_000_000
+from controlplane.domain.usage_counts import MOST_TOKENS, Counts
+
 _BYTES_PER_TOKEN = 4
 
 
@@ -52,7 +52,7 @@ def tokens(
     Without usable usage the estimates stand in and the result is marked; without them it is None.
     """
     found = find_usage(usage) if usage is not None else None
-    counted = _counted(provider, found) if found else None
+    counted = (_plain(found) or _counted(provider, found)) if found else None
     if counted is None:
         counted = replace(UNKNOWN, cached_read=0, cache_write=0, reasoning_in_output=0)
     return fill(counted, prompt_estimate=prompt_estimate, output_estimate=output_estimate)
@@ -66,6 +66,8 @@ def fill(
         return counted
     given_input = counted.input is None and prompt_estimate is not None
     given_output = counted.output is None and output_estimate is not None
+    if not (given_input or given_output):
+        return counted
     if output_estimate is not None:
         output_estimate = max(output_estimate, counted.reasoning_in_output or 0)
     return replace(
@@ -107,45 +109,8 @@ def is_usage_only(event: Mapping[str, Any]) -> bool:
     return event.get("choices") == [] and isinstance(event.get("usage"), Mapping)
 
 
-class _Counts:
-    """Reads counts out of one usage object and remembers whether any of them cannot be."""
-
-    __slots__ = ("invalid", "usage")
-
-    def __init__(self, usage: Mapping[str, Any]) -> None:
-        self.usage = usage
-        self.invalid = False
-
-    def get(self, *names: str, within: str | None = None) -> int | None:
-        """The first of ``names`` that is there, in the object or in a part of it."""
-        part: Any = self.usage if within is None else self.usage.get(within)
-        if not isinstance(part, Mapping):
-            return None
-        for name in names:
-            value = part.get(name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                break
-            if 0 <= value <= MOST_TOKENS and value == int(value):
-                return int(value)
-            break
-        else:
-            return None
-        self.invalid = True
-        return None
-
-    def without(self, whole: int | None, *parts: int) -> int | None:
-        """``whole`` minus its parts, clamped at 0 and flagged when the parts are larger."""
-        if whole is None:
-            return None
-        left = whole - sum(parts)
-        self.invalid = self.invalid or left < 0
-        return max(left, 0)
-
-
 def _counted(provider: str, usage: Mapping[str, Any]) -> Tokens | None:
-    counts = _Counts(usage)
+    counts = Counts(usage)
     for name, shape in _SHAPES:
         if name in usage:
             result = shape(provider.lower(), counts)
@@ -158,7 +123,31 @@ def _counted(provider: str, usage: Mapping[str, Any]) -> Tokens | None:
     return replace(result, invalid=counts.invalid)
 
 
-def _openai_chat(provider: str, c: _Counts) -> Tokens:
+def _plain(usage: Mapping[str, Any]) -> Tokens | None:
+    """What ``_openai_chat`` says of counts that are whole and add up; None for all others.
+
+    Nearly every answer is of this kind, and it was measured at 2 us here against 30 there.
+    """
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    read = usage.get("prompt_tokens_details", _NO_DETAILS)
+    written = usage.get("completion_tokens_details", _NO_DETAILS)
+    if not type(prompt) is type(completion) is type(usage.get("total_tokens")) is int:
+        return None
+    if not type(read) is type(written) is dict or not usage.keys().isdisjoint(_NOT_PLAIN):
+        return None
+    cached, reasoning = read.get("cached_tokens", 0), written.get("reasoning_tokens", 0)
+    if (
+        not type(cached) is type(reasoning) is int
+        or not 0 <= cached <= prompt <= MOST_TOKENS
+        or not 0 <= reasoning <= completion <= MOST_TOKENS
+        or not 0 < usage["total_tokens"] == prompt + completion
+        or not read.keys().isdisjoint(_WRITTEN)
+    ):
+        return None
+    return Tokens(prompt - cached, cached, 0, completion, reasoning)
+
+
+def _openai_chat(provider: str, c: Counts) -> Tokens:
     """Cached tokens are part of ``prompt_tokens``; some leave reasoning out of the completion."""
     prompt, completion = c.get("prompt_tokens"), c.get("completion_tokens")
     details = "prompt_tokens_details"
@@ -167,7 +156,7 @@ def _openai_chat(provider: str, c: _Counts) -> Tokens:
         c.get("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"),
     )
     written = _first(
-        c.get("cache_write_tokens", "cache_creation_tokens", within=details),
+        c.get(*_WRITTEN, within=details),
         c.get("cache_creation_input_tokens"),
     )
     reasoning = _first(
@@ -178,7 +167,7 @@ def _openai_chat(provider: str, c: _Counts) -> Tokens:
 
 
 def _with_reasoning(
-    provider: str, prompt: int | None, completion: int | None, reasoning: int, c: _Counts
+    provider: str, prompt: int | None, completion: int | None, reasoning: int, c: Counts
 ) -> tuple[int | None, int]:
     """Output including reasoning. The total tells whether ``completion`` has it already."""
     total = c.get("total_tokens")
@@ -194,7 +183,7 @@ def _with_reasoning(
     return completion, min(reasoning, completion)
 
 
-def _input_output(provider: str, c: _Counts) -> Tokens:
+def _input_output(provider: str, c: Counts) -> Tokens:
     """OpenAI's Responses (cached is part of the input) and Anthropic's Messages (disjoint)."""
     entered, output = c.get("input_tokens"), c.get("output_tokens")
     reasoning = _first(c.get("reasoning_tokens", "thinking_tokens", within="output_tokens_details"))
@@ -211,13 +200,13 @@ def _input_output(provider: str, c: _Counts) -> Tokens:
     return Tokens(entered, cached, written, output, reasoning)
 
 
-def _written_by_age(c: _Counts) -> int | None:
+def _written_by_age(c: Counts) -> int | None:
     ages = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
     found = [c.get(age, within="cache_creation") for age in ages]
     return sum(n or 0 for n in found) if any(n is not None for n in found) else None
 
 
-def _gemini(provider: str, c: _Counts) -> Tokens:
+def _gemini(provider: str, c: Counts) -> Tokens:
     """Thoughts stand beside the candidates, unless the total shows that they are inside."""
     prompt, candidates = c.get("promptTokenCount"), c.get("candidatesTokenCount")
     cached, thoughts = _first(c.get("cachedContentTokenCount")), _first(c.get("thoughtsTokenCount"))
@@ -235,7 +224,7 @@ def _gemini(provider: str, c: _Counts) -> Tokens:
     return Tokens(None if entered is None else entered + tools, cached, 0, output, thoughts)
 
 
-def _bedrock(provider: str, c: _Counts) -> Tokens:
+def _bedrock(provider: str, c: Counts) -> Tokens:
     return Tokens(
         c.get("inputTokens", "inputTokenCount"),
         _first(c.get("cacheReadInputTokens", "cacheReadInputTokenCount")),
@@ -245,13 +234,13 @@ def _bedrock(provider: str, c: _Counts) -> Tokens:
     )
 
 
-def _cohere(provider: str, c: _Counts) -> Tokens:
+def _cohere(provider: str, c: Counts) -> Tokens:
     part = "tokens" if "tokens" in c.usage else "billed_units"
     entered, output = c.get("input_tokens", within=part), c.get("output_tokens", within=part)
     return Tokens(entered, 0, 0, output, 0)
 
 
-def _local_server(provider: str, c: _Counts) -> Tokens:
+def _local_server(provider: str, c: Counts) -> Tokens:
     return Tokens(c.get("prompt_eval_count"), 0, 0, c.get("eval_count"), 0)
 
 
@@ -259,8 +248,15 @@ def _first(*found: int | None) -> int:
     return next((n for n in found if n is not None), 0)
 
 
+_WRITTEN = ("cache_write_tokens", "cache_creation_tokens")
+_NO_DETAILS: Mapping[str, Any] = {}
+# Fields that say something of their own about the counts beside them.
+_NOT_PLAIN = frozenset(
+    {"cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens", "reasoning_tokens"}
+    | {"cache_creation_input_tokens"}
+)
 # The first field that is there names the shape.
-_SHAPES: tuple[tuple[str, Callable[[str, _Counts], Tokens]], ...] = (
+_SHAPES: tuple[tuple[str, Callable[[str, Counts], Tokens]], ...] = (
     ("prompt_tokens", _openai_chat),
     ("completion_tokens", _openai_chat),
     ("input_tokens", _input_output),

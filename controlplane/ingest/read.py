@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 from msgspec import structs
 
-from controlplane.domain.usage import MOST_TOKENS
+from controlplane.domain.usage_counts import MOST_TOKENS
 from controlplane.errors import InvalidInput, Problem
 from controlplane.wire.events import (
     AnyEvent,

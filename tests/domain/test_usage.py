@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.usage import (
-    MOST_TOKENS,
-    Tokens,
-    client_asked_for_usage,
-    is_usage_only,
-    tokens,
-)
+from controlplane.domain.usage import Tokens, client_asked_for_usage, is_usage_only, tokens
+from controlplane.domain.usage_counts import MOST_TOKENS
 from controlplane.domain.usage_stream import StreamUsage, total
 
 
@@ -79,6 +74,30 @@ def test_it_counts_each_token_once(
     provider: str, usage: dict[str, Any] | None, expected: Tokens
 ) -> None:
     assert tokens(provider, usage) == expected
+
+
+CHAT = st.fixed_dictionaries(
+    {"prompt_tokens": st.integers(-1, 9), "completion_tokens": st.integers(0, 9)},
+    optional={
+        "total_tokens": st.integers(0, 18) | st.none(),
+        "prompt_tokens_details": st.dictionaries(
+            st.sampled_from(["cached_tokens", "cache_write_tokens", "audio_tokens"]),
+            st.integers(0, 5) | st.none() | st.booleans(),
+        ),
+        "completion_tokens_details": st.none()
+        | st.fixed_dictionaries({"reasoning_tokens": st.integers(0, 9)}),
+    },
+)
+
+
+@given(usage=CHAT, adds_up=st.booleans())
+def test_the_short_way_for_plain_counts_gives_what_the_long_way_gives(
+    usage: dict[str, Any], adds_up: bool
+) -> None:
+    if adds_up:
+        usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
+    long_way = {**usage, "reasoning_tokens": None}  # says nothing, but is not plain
+    assert tokens("openai", usage) == tokens("openai", long_way)
 
 
 def test_it_marks_estimates_and_never_hides_invalid_counts() -> None:

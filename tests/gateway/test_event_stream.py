@@ -51,6 +51,34 @@ def test_bytes_do_not_depend_on_how_they_arrive(
         assert not stream.usage.result().estimated
 
 
+PLAIN = [
+    b'data: {"choices":[{"delta":{"content":"two words"}}], "usage": null}',
+    b'data: {"choices":[{"delta":{"content":"an \\"error\\" of 5 tokens"}}]}',
+    b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}',
+    b'data: {"choices":[{"delta":{},"finish_reason":"content_filter"}],"usage":null}',
+    b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}',
+    b'data: {"error":{"message":"no"}}',
+    b'data: {"type":"response.completed","response":{}}',
+    b"data: ",
+    b"data: [DONE]",
+    b'event: error\ndata: {"message":"later"}',
+    b": comment",
+    b"",
+]
+
+
+@given(events=st.lists(st.sampled_from(PLAIN), max_size=8), hide=st.booleans())
+def test_many_events_at_once_say_what_each_of_them_says(events: list[bytes], hide: bool) -> None:
+    at_once, one_by_one = (EventStream("p", hide_usage=hide) for _ in range(2))
+    pieces = [event + b"\n\n" for event in events]
+    assert through(at_once, [b"".join(pieces)]) == through(one_by_one, pieces)
+    for field in ("error", "events", "filtered", "finished"):
+        assert getattr(at_once.progress, field) == getattr(one_by_one.progress, field)
+    assert at_once.done == one_by_one.done
+    assert at_once.usage.result() == one_by_one.usage.result()
+    assert at_once.usage.delivered_tokens == one_by_one.usage.delivered_tokens
+
+
 def test_usage_that_stands_beside_output_stays() -> None:
     """Some providers put it into the last chunk with choices, asked or not."""
     event = (

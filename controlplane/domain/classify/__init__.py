@@ -6,9 +6,10 @@ Extend it in ``providers`` (facts about providers), ``rules`` (what a reason mea
 
 from controlplane.domain.classify.judge import classify
 from controlplane.domain.classify.observation import Cause, Context, Fault, Observation, Phase
-from controlplane.domain.classify.stream import StreamEvent, StreamProgress
+from controlplane.domain.classify.stream import STREAM_MARKERS, StreamEvent, StreamProgress
 
 __all__ = [
+    "STREAM_MARKERS",
     "Cause",
     "Context",
     "Fault",

@@ -24,6 +24,7 @@ from controlplane.domain.pace import fold_names
 from controlplane.domain.verdict import Kind, Scope, Verdict
 
 _NO_HINT = Hint()
+_OK = Verdict(Kind.SUCCESS, "ok", False, False, RULES["ok"].scope)
 
 
 def classify(observation: Observation) -> Verdict:
@@ -31,15 +32,14 @@ def classify(observation: Observation) -> Verdict:
     context = observation.context
     if not context.client_connected:
         return _verdict("client_cancelled", observation)
-    headers = fold_names(observation.headers)
     status = observation.status
     if status is not None and not 200 <= status < 300:
-        return _error_answer(observation, headers, status, parse_body(observation.body))
+        return _error_answer(observation, status, parse_body(observation.body))
     stream = observation.stream
     if stream is not None and not isinstance(stream, StreamProgress):
         stream = StreamProgress.of(stream)
     if stream is not None and stream.error is not None:
-        return _error_answer(observation, headers, 200, stream.error)
+        return _error_answer(observation, 200, stream.error)
     finished = stream is not None and stream.finished
     if observation.fault is not None and not finished:
         return _verdict(reason_of(observation.fault, context), observation)
@@ -49,19 +49,21 @@ def classify(observation: Observation) -> Verdict:
         if not stream.finished:
             return _verdict("truncated_stream", observation)
         return _verdict("content_filtered" if stream.filtered else "ok", observation)
-    return _good_status(observation, headers, status)
+    return _good_status(observation, status)
 
 
-def _good_status(observation: Observation, headers: Mapping[str, str], status: int) -> Verdict:
+def _good_status(observation: Observation, status: int) -> Verdict:
     """A 2xx whole answer: the error may still be inside it, or it may not be an answer."""
     body = parse_body(observation.body)
     if isinstance(body, Mapping):
-        failed = _failure_inside(body)
+        reasons = finish_reasons(body)
+        failed = _failure_inside(body, reasons)
         if failed is not None:
-            return _error_answer(observation, headers, 200, failed)
-        if any(reason in FILTERED for reason in finish_reasons(body)):
+            return _error_answer(observation, 200, failed)
+        if not FILTERED.isdisjoint(reasons):
             return _verdict("content_filtered", observation)
     elif isinstance(body, str):
+        headers = fold_names(observation.headers)
         is_json = "json" in headers.get("content-type", "").lower()
         if is_html(headers, body) or (is_json and status != 204):
             return _verdict("malformed_answer", observation)
@@ -70,7 +72,7 @@ def _good_status(observation: Observation, headers: Mapping[str, str], status: i
     return _verdict("ok", observation)
 
 
-def _failure_inside(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _failure_inside(body: Mapping[str, Any], reasons: list[str]) -> Mapping[str, Any] | None:
     """The error that a 200's body carries, or None for a good answer.
 
     OpenAI's Responses carry ``"error": null`` when they are good.
@@ -89,15 +91,14 @@ def _failure_inside(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     for choice in choices[:20] if isinstance(choices, list) else ():
         if isinstance(choice, Mapping) and choice.get("error"):
             return choice
-    if choices == [] or "error" in finish_reasons(body):
+    if choices == [] or "error" in reasons:
         return {"code": "upstream_error", "message": "provider returned error"}
     return None
 
 
-def _error_answer(
-    observation: Observation, headers: Mapping[str, str], status: int, body: Any
-) -> Verdict:
+def _error_answer(observation: Observation, status: int, body: Any) -> Verdict:
     """Codes and messages before the status; the status that a 200's error states, before 200."""
+    headers = fold_names(observation.headers)
     signals = read_signals(headers, body)
     if status == 200 and signals.inner_status is not None:
         status = signals.inner_status
@@ -111,6 +112,8 @@ def _error_answer(
 def _verdict(
     reason: str, observation: Observation, *, row: Row | None = None, hint: Hint = _NO_HINT
 ) -> Verdict:
+    if reason == "ok":
+        return _OK
     rule = RULES[reason]
     kind, retryable, counts = rule.kind, rule.retryable, rule.counts
     if hint.server_says is False and retryable:

@@ -18,6 +18,8 @@ _DONE = b"[DONE]"
 # generated text the quotes are escaped, so prose about an "error" costs no parse. Few and short,
 # because each is searched in every event: fifteen of them cost as much as parsing a short event.
 _MARKERS = (b'"error"', b"Exception", b'eason":"', b'eason": "', b'top"', b'-end"', b'"done"')
+STREAM_MARKERS = (*_MARKERS, b'"response.', b"data: [DONE]")
+"""An event without a name and without any of these neither ends nor fails its stream."""
 # (completed, cancelled, incomplete, failed, done)
 _RESPONSES = (b"response.c", b"response.incomplete", b"response.failed", b"response.done")
 _END_TYPES = frozenset(
@@ -79,6 +81,10 @@ class StreamProgress:
             except (ValueError, RecursionError):
                 data = {"message": raw[:2000].decode("utf-8", "replace")}
         self._note(event or "", data if isinstance(data, Mapping) else {})
+
+    def passed(self, events: int) -> None:
+        """Note so many events that have no name and none of ``STREAM_MARKERS``."""
+        self.events += events
 
     def _note(self, event: str, item: Mapping[str, Any]) -> None:
         kind = str(item.get("type") or event)
