@@ -46,6 +46,7 @@ _BY_VERDICT = {
     "Unsupported": Stage.UNSUPPORTED,
     "": Stage.DELIVERED,
 }
+_NEVER_IN_FORCE = {Stage.REJECTED, Stage.UNSUPPORTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ def _step(
     now: datetime,
 ) -> Step:
     judged = _ms(recorded_at, row.acknowledged_at) if row else None
-    lifted = _ms(ended_at, row.lifted_at) if row and ended_at else None
+    refused = row is not None and _BY_VERDICT.get(row.verdict) in _NEVER_IN_FORCE
+    lifted = _ms(ended_at, row.lifted_at) if row and ended_at and not refused else None
     return Step(
         gateway=member.gateway.name,
         slot=member.slot,
@@ -145,8 +147,9 @@ def _stage(
     member: Instance, row: Delivery | None, ended_at: datetime | None, now: datetime
 ) -> Stage:
     if ended_at is not None and (row is None or row.verdict != "Applied" or row.lifted_at):
-        # Lifted, or never in force there.
-        return Stage.LIFTED
+        # What was refused was never in force, so its end lifts nothing: it stays on the record.
+        said = _BY_VERDICT.get(row.verdict, Stage.DELIVERED) if row else Stage.RECORDED
+        return said if said in _NEVER_IN_FORCE else Stage.LIFTED
     if not is_live(member.last_seen_at, now):
         return Stage.UNREACHABLE
     return _BY_VERDICT.get(row.verdict, Stage.DELIVERED) if row else Stage.RECORDED

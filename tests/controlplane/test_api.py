@@ -114,6 +114,24 @@ def test_the_rejected_and_the_unreachable_are_named(operator: Caller) -> None:
     assert status["conditions"][0]["status"] == "False"
 
 
+def test_what_was_rejected_is_never_called_lifted(operator: Caller) -> None:
+    refusing = builders.instance(Gateway.objects.get(name="demo"), "host-a/0")
+    operator("POST", "/overrides", FORCE)
+    row = Override.objects.get()
+    builders.delivery(
+        refusing, row, "Rejected", reason="LocalFloorViolated", lifted_at=builders.now()
+    )
+    operator("DELETE", f"/overrides/{row.name}")
+    status = operator("GET", f"/overrides/{row.name}").json()["status"]
+    step = status["instances"][0]
+    assert (step["stage"], step["reason"], step["liftedMs"]) == (
+        "Rejected",
+        "LocalFloorViolated",
+        None,
+    )
+    assert (status["counts"]["rejected"], status["counts"]["lifted"]) == (1, 0)
+
+
 def test_the_kubernetes_form_is_the_same(operator: Caller) -> None:
     body = {"kind": "Override", "metadata": {}, "spec": FORCE | {"model": "gpt-4o"}}
     assert operator("POST", "/overrides", body).json()["spec"]["model"] == "gpt-4o"
