@@ -58,8 +58,11 @@ def density(attention: int, circuits: int) -> str:
     return "compact" if circuits <= COMPACT_CIRCUITS else "dense"
 
 
-def compose(wall: wall_rows.Wall, before: Board | None = None) -> Board:
-    """The board of one read. ``before`` lends the objects that did not change."""
+def compose(wall: wall_rows.Wall, before: Board | None = None, *, past: bool = False) -> Board:
+    """The board of one read. ``before`` lends the objects that did not change.
+
+    ``past``: which generation each instance had then is not known, so sync is not claimed.
+    """
     fleet = Fleet(wall.now)
     circuits = facts_of(wall, fleet)
     since, at = lanes.beginning(wall.now.at), wall.now.at
@@ -67,13 +70,21 @@ def compose(wall: wall_rows.Wall, before: Board | None = None) -> Board:
     well = [f for f in circuits if f.rank is Rank.HEALTHY]
     found = {f"c{f.row.id}": cards.card(f, since, at) for f in sick}
     found |= {f"c{f.row.id}": cards.tile(f, since) for f in well}
-    lines = {str(line["id"]): line for line in strip.gateway_lines(fleet)}
+    lines = {str(line["id"]): line for line in ([] if past else strip.gateway_lines(fleet))}
+    above = strip.strip(wall, fleet, circuits)
+    if past:
+        above = above | {
+            "balance_of": "not kept",
+            "budgets_note": "balances are of the present only",
+        }
+        for fields in found.values():
+            fields["instances"] = (fields.get("instances") or "").replace("InSync", "in contact")
     return Board(
         at=wall.now.at,
         version=wall.now.version,
         epoch=wall.now.epoch,
         density=density(len(sick), len(circuits)),
-        strip=_kept(strip.strip(wall, fleet, circuits), before.strip if before else None),
+        strip=_kept(above, before.strip if before else None),
         titles=_titles(fleet, circuits, sick),
         gateways=_kept_each(lines, before.gateways if before else {}),
         cards=_kept_each(found, before.cards if before else {}),

@@ -27,6 +27,7 @@ def strip(wall: wall_rows.Wall, fleet: Fleet, circuits: list[CircuitFacts]) -> F
         | _budgets(wall, circuits)
         | _money(wall, circuits)
         | _hands(wall)
+        | _claim(wall)
         | _age(fleet)
     )
 
@@ -119,7 +120,17 @@ def _hands(wall: wall_rows.Wall) -> Fields:
             else "every breaker decides for itself"
         ),
         "next_end_at": iso(soonest.expires_at) if soonest else None,
+        # One name a line: the page offers to release to whoever is among them.
+        "forced_by": "\n".join(sorted({row.created_by for row in overrides})) or None,
     }
+
+
+def _claim(wall: wall_rows.Wall) -> Fields:
+    claim = wall.now.claim
+    if claim is None:
+        return {"claim": None, "claim_note": None, "claim_at": None}
+    note = f": {claim.note}" if claim.note else ""
+    return {"claim": claim.holder, "claim_note": note, "claim_at": iso(claim.expires_at)}
 
 
 def _age(fleet: Fleet) -> Fields:

@@ -21,7 +21,8 @@ from controlplane.models.pool import named_sql, pool
 from controlplane.reports.wall_rows import MinuteRow, Now, Trail, Wall
 
 _SQL = Path(__file__).parent / "sql"
-NOW, TRAIL = _SQL / "wall_now.sql", _SQL / "wall_trail.sql"
+NOW, TRAIL, PAST = _SQL / "wall_now.sql", _SQL / "wall_trail.sql", _SQL / "wall_past.sql"
+_UP_TO_NOW = {"at": None}
 
 
 class Rates(Struct, frozen=True):
@@ -103,7 +104,20 @@ def read() -> Wall:
     with connection.cursor() as cursor:
         cursor.execute(named_sql(NOW))
         now = _now(cursor.fetchone())
-        cursor.execute(named_sql(TRAIL))
+        cursor.execute(named_sql(TRAIL), _UP_TO_NOW)
+        return Wall(now, _trail(cursor.fetchone()))
+
+
+def read_past(at: datetime) -> Wall:
+    """The wall as it was at the end of a whole minute: the running one would hold what came later.
+
+    Its ``version`` is 0: it is never newer than anything.
+    """
+    moment = {"at": at.replace(second=0, microsecond=0) - timedelta(milliseconds=1)}
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(PAST), moment)
+        now = _now(cursor.fetchone())
+        cursor.execute(named_sql(TRAIL), moment)
         return Wall(now, _trail(cursor.fetchone()))
 
 
@@ -123,4 +137,4 @@ async def read_now() -> Now:
 async def read_trail() -> Trail:
     """The last quarter of an hour, over the process's pool."""
     async with (await pool()).connection() as conn:
-        return _trail(await (await conn.execute(named_sql(TRAIL))).fetchone())
+        return _trail(await (await conn.execute(named_sql(TRAIL), _UP_TO_NOW)).fetchone())

@@ -136,6 +136,14 @@ class DeliveryRow(Struct, frozen=True, array_like=True):
     first_effect_at: datetime | None
 
 
+class ClaimRow(Struct, frozen=True, array_like=True):
+    """Who has the incident, and until when."""
+
+    holder: str
+    note: str
+    expires_at: datetime
+
+
 class BudgetRow(Struct, frozen=True, kw_only=True):
     """A retry budget's match and ratio."""
 
@@ -217,6 +225,7 @@ class Now(Struct, frozen=True, kw_only=True):
     deliveries: list[DeliveryRow]
     budgets: list[BudgetRow]
     balances: list[BalanceRow]
+    claim: ClaimRow | None = None
 
 
 class Trail(Struct, frozen=True, kw_only=True):

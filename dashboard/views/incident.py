@@ -55,7 +55,7 @@ def annotate(request: HttpRequest) -> HttpResponse:
     """Write a mark and return to the timeline."""
     zone, now = zone_of(person_of(request)), timezone.now()
     try:
-        at = _moment(request.POST.get("at", ""), "at", zone) or now
+        at = moment(request.POST.get("at", ""), "at", zone) or now
         annotations.annotate(
             actor=actor_of(request), text=request.POST.get("text", ""), at=at, now=now
         )
@@ -94,8 +94,8 @@ def _back(request: HttpRequest) -> HttpResponse:
 def _stretch(
     request: HttpRequest, happened: list[incident.Episode], now: datetime, zone: ZoneInfo
 ) -> tuple[datetime, datetime]:
-    since = _moment(request.GET.get("from", ""), "from", zone)
-    until = _moment(request.GET.get("to", ""), "to", zone)
+    since = moment(request.GET.get("from", ""), "from", zone)
+    until = moment(request.GET.get("to", ""), "to", zone)
     if since is None and until is None and happened:
         return fitted(happened[-1], now)
     until = until or (min(now, since + _DEFAULT) if since else now)
@@ -108,8 +108,8 @@ def fitted(episode: incident.Episode, now: datetime) -> tuple[datetime, datetime
     return max(episode.since - _PAD, until - incident.LONGEST), until
 
 
-def _moment(text: str, field: str, zone: ZoneInfo) -> datetime | None:
-    """A moment as ISO 8601; without an offset it is of the person's zone. None when empty."""
+def moment(text: str, field: str, zone: ZoneInfo) -> datetime | None:
+    """The moment of an ISO 8601 text, in UTC; without an offset it is of the person's zone."""
     if not text:
         return None
     try:

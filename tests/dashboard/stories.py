@@ -112,7 +112,7 @@ def _people(everyone: list[Instance], sick: list[Circuit], end: datetime) -> Non
         for number, one in enumerate(everyone):
             refuses = one.slot == "batch-lhr-1"
             builders.delivery(
-                one, hand, "Rejected" if refuses else "Applied",
+                one, hand, "Rejected" if refuses else "Applied", delivered_at=_at(end, begin),
                 acknowledged_at=_at(end, begin) + timedelta(seconds=1 + number / 10),
             )  # fmt: skip
     for minute, text in ((3, "deploy gateway 2.14.1"), (54, "provider reports it fixed")):

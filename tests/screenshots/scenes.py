@@ -105,6 +105,8 @@ def incident(browser: Browser, web: WebProcess) -> None:
     camera = Camera(browser, web.url)
     camera.log_in()
     camera.take("incident", "/incident", _drawn, whole=True)
+    worst = builders.ago(60 * (stories.LENGTH - 24))
+    camera.take("wall-past", f"/?at={worst:%Y-%m-%dT%H:%M}Z")
 
 
 def _drawn(page: Page) -> None:

@@ -116,6 +116,11 @@ SELECT json_build_object(
         JOIN present p ON p.id = d.instance_id
         WHERE o.ended_at IS NULL AND o.expires_at > statement_timestamp()
     ),
+    'claim', (
+        SELECT json_build_array(c.holder, c.note, c.expires_at)
+        FROM claim c
+        WHERE c.ended_at IS NULL AND c.expires_at > statement_timestamp()
+    ),
     'budgets', (
         SELECT coalesce(json_agg(json_build_object(
             'name', b.name,

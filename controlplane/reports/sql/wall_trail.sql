@@ -1,8 +1,9 @@
--- The last quarter of an hour: minutes, transitions, and why the worst circuits fail.
+-- The quarter of an hour up to now (at: NULL) or to a moment of the past: minutes, transitions, and
+-- why the worst circuits fail.
 -- Bounded in every part: 16 minutes, the newest 20,000 transitions, 500 failed attempts a circuit.
 WITH span AS (
-    SELECT statement_timestamp() AS upto,
-           date_trunc('minute', statement_timestamp()) - interval '15 minutes' AS since
+    SELECT at AS upto, date_trunc('minute', at) - interval '15 minutes' AS since
+    FROM coalesce(%(at)s::timestamptz, statement_timestamp()) AS at
 ), minutes AS (
     SELECT r.circuit_id, r.minute,
            sum(r.attempts) AS attempts, sum(r.firsts) AS firsts, sum(r.retries) AS retries,

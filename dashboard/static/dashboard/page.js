@@ -9,7 +9,8 @@ useZone(body.dataset.zone || "UTC");
 const offset = (Date.parse(body.dataset.now) || Date.now()) - Date.now();
 export const serverNow = () => Date.now() + offset;
 
-setInterval(() => {
+// A page of the past stands still.
+if (body.dataset.past === undefined) setInterval(() => {
   tick(serverNow());
   const now = document.getElementById("now");
   if (now) say(now, today(serverNow()));

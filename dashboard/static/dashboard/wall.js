@@ -23,7 +23,10 @@ function apply(frame) {
   const now = serverNow();
   if (frame.type === "snapshot") takeAway(cards, Object.keys(frame.cards));
   if (frame.type === "snapshot") takeAway(gateways, Object.keys(frame.gateways));
-  if (frame.strip) patchAll("strip", frame.strip, now);
+  if (frame.strip) {
+    patchAll("strip", frame.strip, now);
+    hands();
+  }
   if (frame.titles) patchAll("titles", frame.titles, now);
   if (frame.density) wall.dataset.density = frame.density;
   for (const [id, fields] of Object.entries(frame.gateways ?? {})) place(gateways, "gateway", id, fields, now);
@@ -48,6 +51,18 @@ function patchAll(name, fields, now) {
   for (const root of document.querySelectorAll(`[data-fields="${name}"]`)) patch(root, fields, now);
   if (name === "titles" && fields.page) document.title = `${fields.page} · Switchgear`;
 }
+
+// Who has the incident, and whether something of mine is in force: each person's own view of it.
+function hands() {
+  const me = body.dataset.user;
+  const claim = document.getElementById("claim");
+  const holder = claim.querySelector('[data-t="claim"]').textContent;
+  claim.dataset.holder = holder === "" ? "nobody" : holder === me ? "me" : "another";
+  const mine = document.querySelector(".release-mine");
+  const forced = document.getElementById("strip").dataset.forcedBy ?? "";
+  if (mine) mine.hidden = !forced.split("\n").includes(me);
+}
+hands();
 
 function remove(map, id) {
   map.get(id)?.remove();
