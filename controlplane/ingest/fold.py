@@ -16,6 +16,7 @@ from controlplane.ingest import rollup
 from controlplane.ingest.rows import Item
 from controlplane.models.observed import BudgetRow, StateRow, fold_budgets, fold_states
 from controlplane.models.pool import named_sql
+from controlplane.models.registry import stands_for_many
 from controlplane.wire.events import Budget, Outcome, Transition
 
 _TASK_UPSERT = Path(__file__).parent / "sql" / "task_upsert.sql"
@@ -54,7 +55,7 @@ def _states(items: Iterable[Item]) -> list[StateRow]:
             report=False,
         )
         for item in items
-        if isinstance(event := item.event, Transition)
+        if isinstance(event := item.event, Transition) and not stands_for_many(item.circuit_id)
     ]
 
 

@@ -16,7 +16,7 @@ from controlplane.domain.pricing import PriceBook
 from controlplane.ingest.costs import cost_of
 from controlplane.ingest.read import ReadBatch
 from controlplane.ingest.rows import Item, Origin, TableRows, add_row, circuit_of, no_rows
-from controlplane.models.registry import circuit_ids, instance_id_of
+from controlplane.models.registry import circuit_ids_of, instance_id_of
 from controlplane.wire.events import Attempt, Budget
 
 # The loop is given back after so many events: at 10 µs each, others wait 5 ms at most.
@@ -51,7 +51,8 @@ async def prepare(conn: AsyncConnection, arrived: Arrived, place: int, book: Pri
     )
     origin = Origin(arrived.gateway_id, instance_id, now, place)
     circuits = {index: circuit_of(event) for index, event in batch.events.items()}
-    ids = await circuit_ids(conn, {c for c in circuits.values() if c is not None}, now)
+    named = {c for c in circuits.values() if c is not None}
+    ids = await circuit_ids_of(conn, arrived.gateway_id, named, now)
     prepared = Prepared(batch, origin, [], [], no_rows())
     for count, (index, event) in enumerate(batch.events.items(), 1):
         circuit = circuits[index]

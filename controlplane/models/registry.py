@@ -23,6 +23,18 @@ _known: dict[Circuit, int] = {}
 # Instances whose next batch can change nothing about their slot: only those are remembered.
 _settled: dict[tuple[int, UUID], int] = {}
 
+# A gateway that sends more names than these has its further ones counted as one circuit.
+MOST_CIRCUITS = 500
+OTHER = Circuit("(other)", "(other)")
+_of_gateway: dict[tuple[int, Circuit], int] = {}
+_folded: set[int] = set()
+
+_LOCK_CIRCUITS = "SELECT pg_advisory_xact_lock(hashtextextended('switchgear_circuits', %s))"
+_CIRCUITS_OF_GATEWAY = "SELECT circuit_id FROM gateway_circuit WHERE gateway_id = %s"
+_ADD_TO_GATEWAY = """
+INSERT INTO gateway_circuit (gateway_id, circuit_id) SELECT %s, unnest(%s::bigint[])
+ON CONFLICT DO NOTHING
+"""
 _FIND_CIRCUITS = """
 SELECT c.id, c.provider, c.model, c.region
 FROM circuit c
@@ -86,6 +98,38 @@ async def circuit_ids(
     return {c: found[c] if c in found else _known[c] for c in wanted}
 
 
+async def circuit_ids_of(
+    conn: AsyncConnection, gateway_id: int, circuits: Iterable[Circuit], now: datetime
+) -> dict[Circuit, int]:
+    """The row id of each circuit that a gateway's events name; ``OTHER``'s for those too many.
+
+    Call it outside a transaction. Whoever makes up names fills 500 rows and no more.
+    """
+    wanted = set(circuits)
+    missing = sorted(c for c in wanted if (gateway_id, c) not in _of_gateway)
+    if missing:
+        if len(_of_gateway) > _CACHE_LIMIT:
+            _of_gateway.clear()
+            missing = sorted(wanted)
+        async with conn.transaction():
+            # One at a time for a gateway: two batches must not both take the last places.
+            await conn.execute(_LOCK_CIRCUITS, (gateway_id,))
+            rows = await conn.execute(_CIRCUITS_OF_GATEWAY, (gateway_id,))
+            held = {row[0] for row in await rows.fetchall()}
+            found = await _find(conn, missing)
+            known = {c: i for c, i in found.items() if i in held}
+            new = [c for c in missing if c not in known][: max(0, MOST_CIRCUITS - len(held))]
+            added = await circuit_ids(conn, new, now)
+            await conn.execute(_ADD_TO_GATEWAY, (gateway_id, sorted(added.values())))
+            ids = known | added
+            if len(ids) < len(missing):
+                other = (await circuit_ids(conn, [OTHER], now))[OTHER]
+                _folded.add(other)
+                ids |= {c: other for c in missing if c not in ids}
+        _of_gateway.update(((gateway_id, c), i) for c, i in ids.items())
+    return {c: _of_gateway[gateway_id, c] for c in wanted}
+
+
 async def _find(conn: AsyncConnection, circuits: list[Circuit]) -> dict[Circuit, int]:
     cursor = await conn.execute(_FIND_CIRCUITS, _columns(circuits))
     return {Circuit(p, m, r): found_id async for found_id, p, m, r in cursor}
@@ -103,6 +147,13 @@ def forget_circuits() -> None:
     """Empty the process's caches: the database is another one (a new epoch, a test's clean-up)."""
     _known.clear()
     _settled.clear()
+    _of_gateway.clear()
+    _folded.clear()
+
+
+def stands_for_many(circuit_id: int | None) -> bool:
+    """True for ``OTHER``'s id: it has counts, but no one breaker."""
+    return circuit_id in _folded
 
 
 async def instance_id_of(

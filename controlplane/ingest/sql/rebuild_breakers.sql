@@ -6,6 +6,8 @@ WITH newest AS (
     FROM transition t
     -- Events of a gateway that was deleted since stay until their day is dropped.
     JOIN instance i ON i.id = t.instance_id
+    -- What stands for many circuits has no one breaker.
+    JOIN circuit c ON c.id = t.circuit_id AND c.provider <> '(other)'
     WHERE t.occurred_at >= %(start)s AND t.occurred_at < %(end)s
     ORDER BY t.gateway_id, t.instance_id, t.circuit_id,
              t.number DESC, t.occurred_at DESC, t.id DESC

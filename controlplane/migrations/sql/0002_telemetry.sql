@@ -29,6 +29,13 @@ CREATE TABLE dead_letter (
 CREATE INDEX dead_letter_by_age ON dead_letter (received_at);
 CREATE INDEX dead_letter_of_instance ON dead_letter (gateway_id, instance_id);
 
+-- Which circuits a gateway's events have named: at most 500 (models/registry).
+CREATE TABLE gateway_circuit (
+    gateway_id   int    NOT NULL,
+    circuit_id   bigint NOT NULL,
+    PRIMARY KEY (gateway_id, circuit_id)
+);
+
 CREATE TABLE attempt (
     gateway_id        int         NOT NULL,
     instance_id       bigint      NOT NULL,

@@ -1,0 +1,110 @@
+"""Whoever makes up names, and whatever the clocks say, has a defined and visible result."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controlplane.models import registry
+from tests.controlplane.ingest.batches import attempt, batch, now, outcome, transition
+from tests.controlplane.ingest.conftest import Sender
+
+
+async def test_names_beyond_the_bound_are_counted_as_one_circuit(
+    make_sender: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MOST_CIRCUITS", 5)
+    sender, other = await make_sender(), await make_sender()
+    events = [attempt(model=f"made-up-{n}") for n in range(8)]
+    events.append(transition(1, "Open", model="made-up-7"))
+    assert (await sender.send(batch(*events)))["stored"] == 9
+    counted = await sender.query(
+        "SELECT c.provider, r.attempts FROM rollup_minute r JOIN circuit c ON c.id = r.circuit_id"
+        " WHERE r.gateway_id = %s ORDER BY 1, c.model",
+        [sender.gateway_id],
+    )
+    assert sorted(counted) == [("(other)", 3)] + [("openai", 1)] * 5
+    assert await sender.count("transition") == 1
+    assert await sender.count("circuit_state") == 0
+    # Known ones stay known, and another gateway has its own five.
+    registry.forget_circuits()
+    await sender.send(batch(attempt(model="made-up-1"), attempt(model="made-up-6"), seq=2))
+    assert await sender.count("gateway_circuit") == 5
+    await other.send(batch(attempt(model="made-up-7")))
+    assert await other.count("gateway_circuit") == 1
+
+
+async def test_batches_at_once_do_not_pass_the_bound_together(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MOST_CIRCUITS", 5)
+    batches = [
+        batch(*(attempt(model=f"m-{seq}-{n}") for n in range(3)), seq=seq) for seq in range(1, 9)
+    ]
+    answers = await asyncio.gather(*(sender.post(b) for b in batches))
+    assert {answer.status for answer in answers} == {200}
+    assert await sender.count("gateway_circuit") == 5
+    assert await sender.count("attempt") == 24
+
+
+async def test_a_batch_of_days_ago_is_stored_as_sent_counted_as_late_and_marks_its_hours(
+    sender: Sender,
+) -> None:
+    then = now() - timedelta(days=3)
+    sent = batch(attempt(then), outcome(then + timedelta(seconds=9)), transition(1, "Open", then))
+    assert (await sender.send(sent))["stored"] == 3
+    assert await sender.rows("receipt", "late, skewed") == [(3, 0)]
+    assert await sender.rows("attempt", "occurred_at") == [(then,)]
+    marks = await sender.query(
+        "SELECT grain FROM rollup_dirty WHERE at <= %s AND at > %s",
+        [then, then - timedelta(hours=1)],
+    )
+    assert {grain for (grain,) in marks} == {"minute", "hour"}
+
+
+async def test_a_sender_whose_clock_runs_ahead_is_not_alive_in_the_future(sender: Sender) -> None:
+    ahead = now() + timedelta(hours=3)
+    await sender.send(batch(attempt(ahead), transition(1, "Open", ahead)))
+    assert await sender.rows("receipt", "late, skewed") == [(0, 2)]
+    ((seen,),) = await sender.rows("instance", "last_seen_at")
+    assert seen <= now()
+    assert await sender.rows("circuit_state", "state, since") == [("Open", ahead)]
+
+
+async def test_two_living_boots_in_one_slot_keep_their_own_numbers(sender: Sender) -> None:
+    one, two = uuid.UUID(int=21), uuid.UUID(int=22)
+    for seq in (1, 2):
+        for boot in (one, two):
+            receipt = await sender.send(batch(attempt(), seq=seq, boot=boot))
+            assert receipt["contiguous"] == seq
+    rows = await sender.rows("instance", "boot_id, contiguous_seq, replaced_at IS NULL", "boot_id")
+    assert [(row[0], row[1]) for row in rows] == [(one, 2), (two, 2)]
+    assert sum(row[2] for row in rows) == 1
+
+
+async def test_a_gateway_of_an_older_or_newer_version_is_understood(sender: Sender) -> None:
+    plain = attempt()
+    for optional in ("tokens", "ended_ms", "status", "route", "tenant", "served"):
+        del plain[optional]
+    newer = attempt(mood="good", tokens={"input": 1, "output": 1, "audio": 7})
+    assert (await sender.send(batch(plain, newer, colour="blue")))["stored"] == 2
+    rows = await sender.rows("attempt", "tenant, input_tokens, ended_ms", "input_tokens")
+    assert rows == [("acme", 1, 800), ("default", None, None)]
+
+
+async def test_one_gateways_unstorable_batch_costs_no_other_its_place(
+    make_sender: Callable[[], Any],
+) -> None:
+    senders = [await make_sender() for _ in range(4)]
+    known = attempt()
+    await senders[0].send(batch(known))
+    sent = [s.post(batch(attempt(), seq=9)) for s in senders[1:]]
+    bad = senders[0].post(batch(known, attempt(), seq=2))
+    broken = senders[0].post(b"{")
+    answers = await asyncio.gather(bad, broken, *sent)
+    assert [answer.status for answer in answers] == [200, 400, 200, 200, 200]
+    assert (answers[0].json()["stored"], answers[0].json()["duplicates"]) == (1, 1)
+    assert all(answer.json()["stored"] == 1 for answer in answers[2:])
