@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import aiohttp
 import msgspec
@@ -21,6 +21,7 @@ from controlplane.domain.classify import Fault, Phase
 from gateway.clock import Clock
 from gateway.event_stream import EventStream
 from gateway.faults import AnswerTooLarge, MalformedStream, Progress, fault_of
+from gateway.time_limits import TimeLimit
 from gateway.upstream import Call, Upstream
 
 MAX_ANSWER = 32 * 2**20
@@ -42,8 +43,7 @@ class ClientGone(Exception):
     """The client closed its connection while something was being written to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """``provider_s``: the provider's own time for its whole answer, or a stream's first event.
 
     ``left_s``: the request's deadline, which may come before it.
@@ -82,17 +82,17 @@ class Seen:
 
     async def let_go(self) -> None:
         """Give the connection back to the pool if its last bytes are here, else close it."""
-        if self.response is None:
-            return
+        response, self.response = self.response, None
+        if response is None or response.content.is_eof():
+            return  # at the end of its body a response gives its connection back by itself
         try:
             async with asyncio.timeout(0.05):
-                while not self.response.content.is_eof():
-                    await self.response.content.readany()
+                while not response.content.is_eof():
+                    await response.content.readany()
         except _FAULTS:
             pass
         finally:
-            self.response.close()
-            self.response = None
+            response.close()
 
 
 class Attempt:
@@ -114,8 +114,9 @@ class Attempt:
         seen = self._seen
         self._upstream.take(self._call.provider.name)
         try:
-            async with asyncio.timeout(min(self._limits.provider_s, self._limits.left_s)) as scope:
-                await self._call_and_read(passed_on, scope)
+            seconds = min(self._limits.provider_s, self._limits.left_s)
+            with self._upstream.time_limits.within(seconds) as limit:
+                await self._call_and_read(passed_on, limit)
         except asyncio.CancelledError as error:
             seen.cancelled = error
             seen.fault = fault_of(error, seen.progress, self_inflicted=True)
@@ -128,7 +129,7 @@ class Attempt:
             seen.ended_s = self._since()
         return seen
 
-    async def _call_and_read(self, passed_on: dict[str, str], scope: asyncio.Timeout) -> None:
+    async def _call_and_read(self, passed_on: dict[str, str], limit: TimeLimit) -> None:
         seen = self._seen
         response = await self._upstream.post(self._call, passed_on, seen.progress)
         try:
@@ -138,7 +139,7 @@ class Attempt:
             if streams and self._call.stream:
                 # A stream's head says nothing yet; the provider still owes its first event.
                 seen.progress.phase = Phase.AWAITING_HEADERS
-                await self._stream(response, scope)
+                await self._stream(response, limit)
             else:
                 seen.first_byte_s = self._since()
                 most = MAX_ANSWER if response.status == 200 else MAX_ERROR
@@ -147,7 +148,7 @@ class Attempt:
             if seen.response is None:
                 response.close()
 
-    async def _stream(self, response: aiohttp.ClientResponse, scope: asyncio.Timeout) -> None:
+    async def _stream(self, response: aiohttp.ClientResponse, limit: TimeLimit) -> None:
         seen = self._seen
         stream = seen.stream = EventStream(
             self._call.provider.name, hide_usage=self._call.hide_usage
@@ -157,13 +158,9 @@ class Attempt:
             return
         seen.first_byte_s = self._since()
         seen.progress.phase = Phase.READING_BODY
-        loop = asyncio.get_running_loop()
-        scope.reschedule(loop.time() + self._limits.left_s - seen.first_byte_s)
-        idle = _Idle(scope, self._limits.idle_s, loop)
-        try:
-            await self._pass_on(response, stream, held, idle)
-        finally:
-            idle.stop()
+        if not stream.done:
+            limit.move(self._limits.left_s - seen.first_byte_s, self._limits.idle_s)
+        await self._pass_on(response, stream, held, limit)
 
     async def _until_good(self, response: aiohttp.ClientResponse, stream: EventStream) -> bytes:
         """Read up to the first event; returns what is held for the client."""
@@ -176,16 +173,16 @@ class Attempt:
         return held
 
     async def _pass_on(
-        self, response: aiohttp.ClientResponse, stream: EventStream, piece: bytes, idle: _Idle
+        self, response: aiohttp.ClientResponse, stream: EventStream, piece: bytes, limit: TimeLimit
     ) -> None:
         seen, out, content = self._seen, self._out, response.content
         while not stream.done and stream.progress.error is None:
             if piece:
-                idle.reading = False
+                limit.reading = False
                 await out.write(seen.headers, piece)
-                idle.reading = True
+                limit.reading = True
             data = await content.readany()
-            idle.touch()
+            limit.touch()
             if not data:
                 piece = stream.end()
                 break
@@ -196,41 +193,6 @@ class Attempt:
 
     def _since(self) -> float:
         return self._clock.monotonic() - self._began
-
-
-class _Idle:
-    """Ends a scope after ``idle_s`` seconds in which the provider sent nothing.
-
-    One timer for each idle period instead of one for each read: the timer looks when the last
-    bytes came and sets itself again.
-    """
-
-    def __init__(
-        self, scope: asyncio.Timeout, idle_s: float, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self._scope = scope
-        self._idle_s = idle_s
-        self._loop = loop
-        self._last = loop.time()
-        self.reading = True
-        self._timer = loop.call_later(idle_s, self._look)
-
-    def touch(self) -> None:
-        """Bytes came."""
-        self._last = self._loop.time()
-
-    def stop(self) -> None:
-        """The stream is over."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        now = self._loop.time()
-        # While we wait for a slow client the silence is not the provider's.
-        left = self._idle_s if not self.reading else self._last + self._idle_s - now
-        if left <= 0:
-            self._scope.reschedule(now)
-        else:
-            self._timer = self._loop.call_later(left, self._look)
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
