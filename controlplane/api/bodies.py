@@ -19,7 +19,7 @@ from controlplane.domain.circuit import parse_circuit
 from controlplane.domain.durations import duration
 from controlplane.errors import InvalidInput
 
-_HEAD = {"kind", "apiVersion", "metadata", "spec"}
+_HEAD = {"kind", "apiVersion", "metadata", "spec", "status"}
 
 
 class Strict(Schema):
@@ -29,13 +29,20 @@ class Strict(Schema):
 
 
 class Metadata(Strict):
-    """What names an object. Of these only name, labels and resourceVersion are read."""
+    """What names an object. Of these only name, labels and resourceVersion are read; the rest is
+    what an answer carries, so that one can be edited and sent back.
+    """
 
     name: str | None = None
     labels: dict[str, str] | None = None
     resource_version: int | str | None = None
     uid: str | None = None
     generation: int | None = None
+    created_at: str | None = None
+    created_by: str | None = None
+    updated_at: str | None = None
+    updated_by: str | None = None
+    managers: dict[str, str] | None = None
 
     def version(self) -> int | None:
         """The resourceVersion as a number."""
@@ -50,6 +57,7 @@ class Envelope(Strict):
     kind: str | None = None
     api_version: str | None = None
     metadata: Metadata = Field(default_factory=Metadata)
+    status: dict[str, Any] | None = Field(None, description="What was observed; never read.")
 
     @model_validator(mode="before")
     @classmethod

@@ -339,6 +339,26 @@ def test_a_budget_comes_back_as_enforced_with_the_time_it_took(operator: Caller)
     assert status["instances"][0]["enforcedMs"] == 95
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_an_answer_can_be_edited_and_sent_back(operator: Caller, method: str) -> None:
+    read = operator("GET", "/budgets/circuit").json()
+    assert {"createdAt", "updatedBy"} <= read["metadata"].keys()
+    read["spec"]["ratioPerMille"] = 250
+    answer = operator(method, "/budgets/circuit", read)
+    assert answer.status_code == 200, answer.content
+    assert operator("GET", "/budgets/circuit").json()["spec"]["ratioPerMille"] == 250
+    assert operator(method, "/budgets/circuit", read).status_code == 409
+
+
+def test_a_dry_run_is_refused_where_there_is_none(operator: Caller) -> None:
+    body = {"metadata": {"resourceVersion": "1"}, "spec": {"ratioPerMille": 250}}
+    for method in ("PUT", "PATCH"):
+        answer = operator(method, "/budgets/circuit?dryRun=1", body)
+        assert answer.status_code == 422
+        assert answer.json()["detail"].startswith("dryRun: ")
+    assert operator("GET", "/budgets/circuit").json()["spec"]["ratioPerMille"] == 100
+
+
 def test_a_change_without_effect_makes_no_generation(operator: Caller) -> None:
     read = operator("GET", "/policies/default").json()["metadata"]
     etag = {"If-Match": f'"{read["resourceVersion"]}"'}
