@@ -26,7 +26,8 @@ class Loop:
         return timer
 
     async def move_to(self, now: float) -> None:
-        """Run what is due, then let the tasks that it woke go on."""
+        """Let tasks begin, run what is due, then let the tasks that it woke go on."""
+        await asyncio.sleep(0)
         self.now = now
         due = [timer for timer in self._timers if timer.when <= now]
         self._timers = [timer for timer in self._timers if timer.when > now]
