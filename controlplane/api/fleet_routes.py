@@ -1,4 +1,4 @@
-"""``/gateways``, ``/circuits`` and ``/audit``: what is read.
+"""``/gateways`` and ``/circuits``: what is read.
 
 Invariant: desired and observed stand side by side and are never mixed; an old word is dated.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router
+from ninja import Router
 
 from controlplane.actions.targets import nearest
 from controlplane.api import objects
@@ -18,12 +18,11 @@ from controlplane.api.door import answer
 from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.circuit import parse_circuit
 from controlplane.errors import NotFound
-from controlplane.models import AuditEntry, Revision
+from controlplane.models import Revision
 from controlplane.reports import circuits, fleet
 
 gateways = Router(tags=["gateways"])
 circuit_routes = Router(tags=["circuits"])
-audit_routes = Router(tags=["audit"])
 
 
 @gateways.get("", summary="List gateways")
@@ -83,22 +82,3 @@ def _readings(request: HttpRequest, name: str) -> list[Name]:
 
 def _circuit(report: circuits.CircuitReport) -> dict[str, Any]:
     return objects.circuit(report.name, list(report.states), report.rulings())
-
-
-@audit_routes.get("", summary="Who did what, when and why")
-def list_audit(
-    request: HttpRequest,
-    object_kind: str = Query("", alias="kind"),
-    object_name: str = Query("", alias="name"),
-    actor: str = "",
-    before: int | None = Query(None, ge=0, le=2**62, description="ids below this one"),
-    limit: int = Query(100, ge=1, le=1000),
-) -> HttpResponse:
-    """Newest first."""
-    rows = AuditEntry.objects.order_by("-id")
-    filters = {"object_kind": object_kind, "object_name": object_name, "actor": actor}
-    rows = rows.filter(**{k: v for k, v in filters.items() if v})
-    if before is not None:
-        rows = rows.filter(id__lt=before)
-    found = [objects.audit(entry) for entry in rows[:limit]]
-    return answer(objects.many("AuditEntry", found, Revision.objects.get(id=1).value))

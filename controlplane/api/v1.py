@@ -9,9 +9,11 @@ from __future__ import annotations
 from controlplane.api.admin_routes import people_routes, token_routes
 from controlplane.api.annotations import claim_router
 from controlplane.api.annotations import router as annotations
+from controlplane.api.audit import export as audit_export
+from controlplane.api.audit import router as audit_routes
 from controlplane.api.document import Api
 from controlplane.api.door import StrictParser, authenticate, install_errors
-from controlplane.api.fleet_routes import audit_routes, circuit_routes, gateways
+from controlplane.api.fleet_routes import circuit_routes, gateways
 from controlplane.api.overrides import router as overrides
 from controlplane.api.probes import router as probes
 from controlplane.api.reports import router as reports
@@ -39,4 +41,5 @@ api.add_router("/routes", router_of("routes"))
 api.add_router("/annotations", annotations)
 api.add_router("/claim", claim_router)
 api.add_router("/audit", audit_routes)
+api.add_router("", audit_export)
 api.add_router("/reports", reports)

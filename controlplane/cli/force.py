@@ -1,0 +1,200 @@
+"""Throwing breakers from the terminal, and following what becomes of it.
+
+Invariant: "recorded" is all that a write proves. With ``--watch`` the command ends with status 0
+only when every instance that is meant has said that it enforces it; what is not so is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from typing import Any
+
+from controlplane.cli.client import DIFFERS, OK, USAGE, Client, Failed, path_of
+from controlplane.cli.kinds import name_of
+from controlplane.cli.show import complain, dump, say
+from controlplane.domain.circuit import parse_circuit
+from controlplane.domain.durations import duration
+from controlplane.domain.overrides import LIFETIMES, OverrideMode, in_words
+
+EVERY_S = 0.25
+VERBS = {
+    "force-open": OverrideMode.FORCE_OPEN,
+    "force-close": OverrideMode.FORCE_CLOSED,
+    "force-closed": OverrideMode.FORCE_CLOSED,
+    "observe": OverrideMode.OBSERVE_ONLY,
+}
+
+
+def force(client: Client, options: argparse.Namespace) -> int:
+    """Record an override; follow it with ``--watch``."""
+    mode = VERBS[options.verb]
+    seconds = LIFETIMES[mode].default.total_seconds()
+    if options.lasts is not None:
+        seconds = read_duration("--for", options.lasts)
+    body = {
+        "mode": mode.value,
+        "reason": options.reason,
+        "expiresIn": seconds,
+        "ticket": options.ticket,
+        "allowLastHealthy": options.allow_last_healthy,
+        **selection(options),
+    }
+    if options.dry_run:
+        found = client.post("/overrides", body, dryRun=True)
+        _dry(found, options)
+        return OK
+    made = _create(client, body, options.take_over)
+    return _recorded(client, "overrides", made, options)
+
+
+def _create(client: Client, body: dict[str, Any], take_over: bool) -> Any:
+    try:
+        return client.post("/overrides", body)
+    except Failed as error:
+        holder = error.problem.get("current") or {}
+        if error.problem.get("code") != "already_forced" or not take_over:
+            if error.problem.get("code") == "already_forced":
+                complain("add --take-over to end it and take its place")
+            raise
+        return client.post("/overrides", body | {"replace": holder["name"]})
+
+
+def probe(client: Client, options: argparse.Namespace) -> int:
+    """Let open breakers try again now."""
+    made = client.post("/probes", {"reason": options.reason, **selection(options)})
+    return _recorded(client, "probes", made, options)
+
+
+def release(client: Client, options: argparse.Namespace) -> int:
+    """End overrides, by name or all that this token recorded."""
+    if bool(options.names) == options.mine:
+        raise Failed("release: name the overrides, or --mine", USAGE)
+    if options.mine:
+        ended = client.post("/overrides/release-mine", {"reason": options.reason})["items"]
+    else:
+        body = {"reason": options.reason}
+        names = options.names
+        ended = [client.post(path_of("overrides", n, "release"), body) for n in names]
+    for one in ended:
+        say(f"override/{name_of(one)} {one['status']['endCause'].lower()}")
+    if not ended:
+        say("nothing to release")
+    status = OK
+    for one in ended if options.watch else []:
+        lifted = follow(client, "overrides", name_of(one), options.timeout, "lifted")
+        status = max(status, lifted)
+    return status
+
+
+def extend(client: Client, options: argparse.Namespace) -> int:
+    """Move an override's end."""
+    seconds = read_duration("--for", options.lasts)
+    body = {"expiresIn": seconds, "reason": options.reason}
+    made = client.post(path_of("overrides", options.name, "extend"), body)
+    return _recorded(client, "overrides", made, options)
+
+
+def _recorded(client: Client, path: str, made: Any, options: argparse.Namespace) -> int:
+    name = name_of(made)
+    if options.output in ("json", "yaml") and not options.watch:
+        dump(made, options.output)
+        return OK
+    say(f"{path[:-1]}/{name} recorded")
+    if options.watch:
+        return follow(client, path, name, options.timeout)
+    say(f"recorded is not enforced; follow it: switchgear get {path} {name} --watch")
+    return OK
+
+
+def follow(client: Client, path: str, name: str, timeout: float, stage: str = "enforced") -> int:
+    """Say how far it has come until nothing more is awaited; DIFFERS unless all have it."""
+    began, said = time.monotonic(), ""
+    while True:
+        status = client.get(path_of(path, name))["status"]
+        line = progress(status, stage)
+        passed = time.monotonic() - began
+        if line != said:
+            say(f"{line}  [{passed:.1f} s]")
+            said = line
+        counts = status["counts"]
+        waiting = counts["recorded"] + counts["delivered"]
+        if stage == "lifted":
+            waiting += counts["enforced"]
+        if not waiting:
+            done = counts[stage] == counts["targeted"] > 0
+            return OK if done else DIFFERS
+        if passed > timeout:
+            complain(f"not {stage} by all after {timeout:g} s")
+            return DIFFERS
+        time.sleep(EVERY_S)
+
+
+def progress(status: dict[str, Any], stage: str = "enforced") -> str:
+    """``17/20 enforced, 1 rejected: LocalFloorViolated (eu-1/host-b/0), 2 unreachable``."""
+    counts = status["counts"]
+    if not counts["targeted"]:
+        return "no instance is in contact that it is about"
+    parts = [f"{counts[stage]}/{counts['targeted']} {stage}"]
+    for word in ("rejected", "unsupported", "superseded", "unreachable", "delivered", "recorded"):
+        if counts[word] and word != stage:
+            parts.append(f"{counts[word]} {word}{_why(status, word)}")
+    return ", ".join(parts)
+
+
+def _why(status: dict[str, Any], word: str) -> str:
+    if word not in ("rejected", "unsupported"):
+        return ""
+    mine = [i for i in status["instances"] if i["stage"].lower() == word]
+    reasons = Counter(i["reason"] for i in mine)
+    first = {i["reason"]: f"{i['gateway']}/{i['slot']}" for i in reversed(mine)}
+    told = [f"{r} ({first[r]}{f' and {n - 1} more' if n > 1 else ''})" for r, n in reasons.items()]
+    return ": " + "; ".join(told)
+
+
+def _dry(found: Any, options: argparse.Namespace) -> None:
+    if options.output in ("json", "yaml"):
+        dump(found, options.output)
+        return
+    would = found["dryRun"]
+    spec = found["spec"]
+    say(f"would be {spec['mode']} until {spec['expiresAt']}")
+    say(f"circuits: {', '.join(would['circuits']) or 'none known yet'}")
+    say(f"now: {would['callsPerSecond']} calls/s, £{would['gbpPerMinute']}/min")
+    say(f"instances: {len(would['instances'])}")
+    for route in would["routes"]:
+        say(f"route {route['name']}: left {', '.join(route['targetsLeft']) or 'nothing'}")
+    if would["lastHealthy"] and not options.allow_last_healthy:
+        say(f"refused by {', '.join(would['lastHealthy'])}: it is their last healthy target")
+
+
+def selection(options: argparse.Namespace) -> dict[str, str]:
+    """``PROVIDER[/MODEL[@REGION]]`` and the gateways; a part that is left out is any."""
+    text = options.target
+    found = {"gateway": options.gateway, "selector": options.selector}
+    if text in ("all", "*"):
+        return found
+    if "/" not in text:
+        return found | {"provider": text}
+    try:
+        circuit = parse_circuit(text)
+    except ValueError as error:
+        raise Failed(f"{text}: {error}", USAGE) from error
+    model = "" if circuit.model == "*" else circuit.model
+    return found | {"provider": circuit.provider, "model": model, "region": circuit.region}
+
+
+def read_duration(option: str, text: str) -> float:
+    """``30m`` or ``90`` as seconds."""
+    plain = text.strip()
+    seconds = float(plain) if plain.isascii() and plain.isdigit() else duration(plain)
+    if not seconds or not 0 < seconds <= 10**9:
+        raise Failed(f"{option}: write a duration such as 30m, 1h30m or 90 (seconds)", USAGE)
+    return seconds
+
+
+def lifetimes() -> str:
+    """What ``--for`` is when it is left out, for the help."""
+    told = [f"{mode.value} {in_words(life.default)}" for mode, life in LIFETIMES.items()]
+    return ", ".join(told)
