@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
 from django.db import connection
 from msgspec import Struct
 
@@ -23,7 +24,6 @@ from controlplane.models.pool import named_sql
 _SQL = Path(__file__).parent / "sql"
 LONGEST = timedelta(days=1)
 SHORTEST = timedelta(minutes=1)
-MINUTES_KEPT = timedelta(hours=48)  # of rollup_minute
 CALM = timedelta(minutes=15)  # without anything open: the next opening is another incident
 
 
@@ -171,8 +171,8 @@ class Incident(_Rows, frozen=True, kw_only=True):
 
     @property
     def minutes_gone(self) -> bool:
-        """True when the minutes' figures are no longer kept for some of the stretch."""
-        return self.since < self.at - MINUTES_KEPT
+        """True when some of the stretch is older than what is kept."""
+        return self.since < self.at - timedelta(days=settings.RAW_RETENTION_DAYS)
 
 
 class Episode(Struct, frozen=True):

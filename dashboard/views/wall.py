@@ -47,7 +47,6 @@ def _past(request: HttpRequest, at: datetime, now: datetime) -> HttpResponse:
         "earlier": f"?at={_spelled(at - timedelta(minutes=1))}",
         "later": f"?at={_spelled(at + timedelta(minutes=1))}",
         "around": href(at - timedelta(minutes=30), min(now, at + timedelta(minutes=30))),
-        "minutes_gone": at < now - incident.MINUTES_KEPT,
     }
     return show(request, "wall/wall.html", context, at="wall")
 

@@ -7,7 +7,8 @@ Only the keys of ``expected`` are compared; a result may say more. Rules:
 - ``accept`` maps a path (``scope``, ``after[5].state``) to further right values;
 - ``x_any_of``, ``x_not``, ``x_below``, ``x_at_least`` and ``x_range`` are tests of the result ``x``
   (bare ``any_of`` and ``not`` of the result of that name); ``must_not_start_with`` lists prefixes;
-- a list under a name with ``status`` in it means any of, where the result is a single number;
+- a list under a name with ``status`` or ``codes`` in it means any of, where the result is a single
+  number; ``within_s`` is a bound;
 - a sentence that the result has no key for is prose for the reader and is not compared.
 
 Invariant: a key of ``expected`` that the result lacks is a difference, never a pass.
@@ -84,7 +85,9 @@ def _structure(path: str, want: Any, got: Any, accept: Mapping[str, Any]) -> Ite
         for index, (w, g) in enumerate(zip(want, got, strict=True)):
             yield from _value(f"{path}[{index}]", w, g, accept)
     elif not same(want, got) and not (
-        "status" in path and isinstance(want, list) and any(same(w, got) for w in want)
+        ("status" in path or "codes" in path)
+        and isinstance(want, list)
+        and any(same(w, got) for w in want)
     ):
         yield Difference(path, want, got)
 
@@ -115,6 +118,7 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "any_of": _any_of,
     "not": _none_of,
     "below": lambda got, want: got < want,
+    "within_s": lambda got, want: got <= want,
     "at_least": lambda got, want: got >= want,
     "range": lambda got, want: got is not None and want[0] <= got <= want[1],
     "must_not_start_with": lambda got, want: not str(got).startswith(tuple(want)),

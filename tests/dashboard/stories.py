@@ -47,6 +47,8 @@ def brownout(end: datetime | None = None) -> list[Circuit]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT switchgear_ensure_days(%s, %s)", [
             (end - timedelta(days=1)).date(), end.date()])  # fmt: skip
+        # The story's minutes are not derived yet.
+        cursor.execute("UPDATE rollup_watermark SET upto = %s", [end - timedelta(hours=3)])
     _minutes(next(iter(fleet)), everyone[0], every, sick, end)
     states = [
         builders.unsaved_state(one, circuit, "Closed", since=end - timedelta(hours=4))

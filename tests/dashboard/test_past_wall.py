@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.test import Client
 
 from controlplane.reports import wall
@@ -46,6 +47,8 @@ def test_the_running_minute_holds_nothing_of_later() -> None:
     circuit = builders.circuit()
     builders.circuit_state(one, circuit)
     at = builders.ago(1200).replace(second=0, microsecond=0)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE rollup_watermark SET upto = %s", [at - timedelta(hours=1)])
     builders.rollup(one.gateway, circuit, at - timedelta(minutes=1), attempts=60, firsts=60)
     builders.rollup(one.gateway, circuit, at, attempts=6000, firsts=6000)
     [card] = compose(wall.read_past(at + timedelta(seconds=30)), past=True).cards.values()

@@ -1,7 +1,9 @@
 -- A stretch of time as one document: minutes of the fleet, why attempts failed, every breaker's
 -- changes, who was there to report them, the hands on it and the marks. Bounded: the caller asks for
 -- at most a day; 20,000 changes; the newest state before the stretch is looked for one day back.
-WITH changed AS (
+WITH derived AS (
+    SELECT coalesce((SELECT upto FROM rollup_watermark WHERE grain = 'minute'), '-infinity') AS upto
+), changed AS (
     SELECT t.instance_id, t.circuit_id, t.occurred_at, t.number, t.from_state, t.to_state,
            t.cause, t.mode
     FROM transition t
@@ -37,7 +39,18 @@ SELECT json_build_object(
                    sum(r.retries) AS retries, sum(r.failed) AS failed,
                    sum(r.refused_budget) AS refused_budget, sum(r.cost_gbp) AS cost_gbp,
                    sum(r.wasted_gbp) AS wasted_gbp, sum(r.unpriced) AS unpriced
-            FROM rollup_minute r
+            FROM (
+                -- Derived minutes are kept as long as raw rows; the gateways' own only two days.
+                SELECT minute, attempts, firsts, retries, failed, refused_budget, cost_gbp,
+                       wasted_gbp, unpriced
+                FROM rollup_circuit_minute
+                WHERE minute < (SELECT upto FROM derived)
+                UNION ALL
+                SELECT minute, attempts, firsts, retries, failed, refused_budget, cost_gbp,
+                       wasted_gbp, unpriced
+                FROM rollup_minute
+                WHERE minute >= (SELECT upto FROM derived)
+            ) AS r
             WHERE r.minute >= date_trunc('minute', %(since)s::timestamptz) AND r.minute < %(until)s
             GROUP BY r.minute
         ) AS m

@@ -1,7 +1,9 @@
 -- The quarter of an hour up to now (at: NULL) or to a moment of the past: minutes, transitions, and
 -- why the worst circuits fail.
 -- Bounded in every part: 16 minutes, the newest 20,000 transitions, 500 failed attempts a circuit.
-WITH span AS (
+WITH derived AS (
+    SELECT coalesce((SELECT upto FROM rollup_watermark WHERE grain = 'minute'), '-infinity') AS upto
+), span AS (
     SELECT at AS upto, date_trunc('minute', at) - interval '15 minutes' AS since
     FROM coalesce(%(at)s::timestamptz, statement_timestamp()) AS at
 ), minutes AS (
@@ -11,8 +13,20 @@ WITH span AS (
            sum(r.refused_override) AS refused_override, sum(r.refused_budget) AS refused_budget,
            sum(r.cost_gbp) AS cost_gbp, sum(r.wasted_gbp) AS wasted_gbp,
            sum(r.unpriced) AS unpriced
-    FROM rollup_minute r, span
-    WHERE r.minute >= span.since AND r.minute <= span.upto
+    FROM (
+        SELECT circuit_id, minute, attempts, firsts, retries, failed, refused_breaker,
+               refused_override, refused_budget, cost_gbp, wasted_gbp, unpriced
+        FROM rollup_minute, span
+        WHERE minute >= span.since AND minute <= span.upto
+          AND (%(at)s::timestamptz IS NULL OR minute >= (SELECT upto FROM derived))
+        UNION ALL
+        -- Of the past only: derived minutes are kept longer than the gateways' own.
+        SELECT circuit_id, minute, attempts, firsts, retries, failed, refused_breaker,
+               refused_override, refused_budget, cost_gbp, wasted_gbp, unpriced
+        FROM rollup_circuit_minute, span
+        WHERE minute >= span.since AND minute <= span.upto
+          AND %(at)s::timestamptz IS NOT NULL AND minute < (SELECT upto FROM derived)
+    ) AS r
     GROUP BY r.circuit_id, r.minute
 ), failing AS (
     SELECT m.circuit_id

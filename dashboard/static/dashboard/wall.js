@@ -203,9 +203,11 @@ for (const button of wall.querySelectorAll("[data-by]")) {
 const find = document.getElementById("find");
 find.addEventListener("input", filter);
 find.form.addEventListener("submit", (event) => {
+  // What is on the wall is gone to; anything else is looked for on the page of finding.
   const first = wall.querySelector("[data-id]:not(.filtered-out)");
+  if (!first) return;
   event.preventDefault();
-  first?.focus();
+  first.focus();
 });
 function filter() {
   const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);

@@ -7,7 +7,6 @@ exceptions to causes, for the libraries that the reports used.
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,7 +71,7 @@ def _event(event: dict[str, Any]) -> StreamEvent:
 
 
 def _context(context: dict[str, Any]) -> Context:
-    return Context(**{f.name: context[f.name] for f in fields(Context) if f.name in context})
+    return Context(**{name: context[name] for name in Context._fields if name in context})
 
 
 def _fault(exception: dict[str, Any] | None) -> Fault | None:

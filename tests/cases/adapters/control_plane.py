@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.cases.adapters import (
+    control_plane_browser,
     control_plane_ingest,
     control_plane_people,
     control_plane_reports,
@@ -17,6 +18,7 @@ from tests.cases.adapters import (
 
 # kind -> function of the case and pytest's request; grows with the parts that answer it.
 KINDS: dict[str, Callable[[dict[str, Any], Any], dict[str, Any]]] = {
+    **control_plane_browser.KINDS,
     **control_plane_ingest.KINDS,
     **control_plane_people.KINDS,
     **control_plane_reports.KINDS,

@@ -13,15 +13,19 @@ import zlib
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.test import Client
 
 from controlplane import notify
 from controlplane.api.hot.auth import forget_tokens
+from controlplane.models import Role
 from controlplane.models.pool import close_pool
 from controlplane.wire.events import mint_id
+from tests import builders
 from tests.asgi import Answer, call
 from tests.controlplane.ingest.batches import attempt, batch, encoded, transition
 from tests.controlplane.ingest.conftest import Sender, new_sender
@@ -151,6 +155,8 @@ async def skewed_clock(given: dict[str, Any], fleet: Fleet) -> dict[str, Any]:
 
 async def posted(given: dict[str, Any], fleet: Fleet) -> dict[str, Any]:
     """A request to the door with the body that the case describes."""
+    if given.get("method") == "GET":
+        return await asyncio.to_thread(searched, given["path"])
     if given.get("path") != "/ingest":
         raise LookupError(f"no part answers {given.get('method')} {given.get('path')} yet")
     sender = await fleet.sender("gw")
@@ -171,6 +177,19 @@ async def posted(given: dict[str, Any], fleet: Fleet) -> dict[str, Any]:
         "peak_memory_mb": peak / MIB,
         "stored_contains_nul": any("\0" in text for (text,) in [*names, *letters]),
     }
+
+
+def searched(path: str) -> dict[str, Any]:
+    """A search of the case as the page and the API take one: the same words in every filter."""
+    words = "&".join(
+        f"{name}={part.partition('=')[2]}"
+        for part in urlsplit(path).query.split("&")
+        for name in ("q", "provider")
+    )
+    browser = Client()
+    browser.force_login(builders.product_person("searcher", Role.VIEWER))
+    pages = ("/circuits", "/audit", "/find", "/api/v1/circuits")
+    return {"status": [browser.get(f"{page}?{words}").status_code for page in pages]}
 
 
 def built(given: dict[str, Any]) -> tuple[str, bytes]:
