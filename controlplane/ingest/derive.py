@@ -29,6 +29,8 @@ MOST_TENANTS = 200
 OTHER = "(other)"
 
 _SQL = Path(__file__).parent / "sql"
+# Taken together by one transaction. An hour is work enough for one.
+_AT_ONCE = {"minute": 60, "hour": 1}
 _STEP = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _FIRST = "SELECT upto FROM rollup_watermark WHERE grain = %s"
 _MOVE = "UPDATE rollup_watermark SET upto = %s WHERE grain = %s AND upto < %s"
@@ -41,28 +43,28 @@ ON CONFLICT DO NOTHING
 _TAKE = """
 DELETE FROM rollup_dirty WHERE (grain, at) IN (
     SELECT grain, at FROM rollup_dirty WHERE grain = %s
-    ORDER BY at DESC LIMIT 1 FOR UPDATE SKIP LOCKED)
+    ORDER BY at DESC LIMIT %s FOR UPDATE SKIP LOCKED)
 RETURNING at
 """
 _SUMS = ", ".join((*COUNTERS, *MONEY))
-_CIRCUIT_MINUTE = f"""
+_CIRCUIT_MINUTES = f"""
 WITH bins AS (
-    SELECT p.circuit_id,
+    SELECT p.circuit_id, p.minute,
         switchgear_compact(array_agg(b.bin) FILTER (WHERE b.what = 1)) AS latency,
         switchgear_compact(array_agg(b.bin) FILTER (WHERE b.what = 2)) AS first_byte
     FROM rollup_minute_part p
     CROSS JOIN LATERAL (SELECT 1 AS what, unnest(p.latency) AS bin
                         UNION ALL SELECT 2, unnest(p.first_byte)) AS b
-    WHERE p.minute = %(start)s
-    GROUP BY p.circuit_id
+    WHERE p.minute = ANY(%(minutes)s)
+    GROUP BY p.circuit_id, p.minute
 ), sums AS (
-    SELECT circuit_id, {", ".join(f"sum({n}) AS {n}" for n in (*COUNTERS, *MONEY))}
-    FROM rollup_minute WHERE minute = %(start)s GROUP BY circuit_id
+    SELECT circuit_id, minute, {", ".join(f"sum({n}) AS {n}" for n in (*COUNTERS, *MONEY))}
+    FROM rollup_minute WHERE minute = ANY(%(minutes)s) GROUP BY circuit_id, minute
 )
 INSERT INTO rollup_circuit_minute (circuit_id, minute, {_SUMS}, latency, first_byte)
-SELECT circuit_id, %(start)s, {_SUMS},
+SELECT circuit_id, minute, {_SUMS},
     COALESCE(latency, '{{}}'), COALESCE(first_byte, '{{}}')
-FROM sums LEFT JOIN bins USING (circuit_id)
+FROM sums LEFT JOIN bins USING (circuit_id, minute)
 """
 
 
@@ -75,17 +77,17 @@ class Derived:
 
 
 def derive(conn: Connection, now: datetime, *, most: int = 600) -> Derived:
-    """Derive what is finished or dirty, newest first, at most ``most`` of each grain.
+    """Derive what is finished or dirty, newest first, about ``most`` of each grain.
 
     ``conn`` must autocommit.
     """
     pass_finished(conn, "minute", minute_of(now - MINUTE_GRACE))
     pass_finished(conn, "hour", hour_of(now - HOUR_GRACE))
     minutes = hours = 0
-    while minutes < most and _derive_one(conn, "minute", now):
-        minutes += 1
-    while hours < most and _derive_one(conn, "hour", now):
-        hours += 1
+    while minutes < most and (done := _derive_some(conn, "minute", now)):
+        minutes += done
+    while hours < most and (done := _derive_some(conn, "hour", now)):
+        hours += done
     return Derived(minutes, hours)
 
 
@@ -106,31 +108,30 @@ def pass_finished(conn: Connection, grain: str, upto: datetime) -> None:
             conn.execute(_MARK_PASSED, {"grain": grain, "begin": begin, "end": upto, "step": step})
 
 
-def _derive_one(conn: Connection, grain: str, now: datetime) -> bool:
+def _derive_some(conn: Connection, grain: str, now: datetime) -> int:
     with conn.transaction():
-        row = conn.execute(_TAKE, (grain,)).fetchone()
-        if row is None:
-            return False
-        start: datetime = row[0]
-        values: dict[str, Any] = {"start": start, "end": start + _STEP[grain]}
-        if grain == "hour":
-            derive_hour(conn, values)
-        else:
-            _derive_minute(conn, values, now)
-    return True
+        rows = conn.execute(_TAKE, (grain, _AT_ONCE[grain])).fetchall()
+        if grain == "minute" and rows:
+            _derive_minutes(conn, [row[0] for row in rows], now)
+        elif rows:
+            derive_hour(conn, {"start": rows[0][0], "end": rows[0][0] + _STEP[grain]})
+    return len(rows)
 
 
-def _derive_minute(conn: Connection, values: dict[str, Any], now: datetime) -> None:
-    if values["start"] < now - MINUTES_KEPT:
-        # Of these only what came late is there; the raw rows have all.
-        for table, name in (
-            ("rollup_minute", "rebuild_minutes.sql"),
-            ("rollup_minute_part", "rebuild_parts.sql"),
-        ):
-            conn.execute(f"DELETE FROM {table} WHERE minute = %(start)s".encode(), values)
-            conn.execute(named_sql(_SQL / name).encode(), values)
-    conn.execute("DELETE FROM rollup_circuit_minute WHERE minute = %(start)s", values)
-    conn.execute(_CIRCUIT_MINUTE.encode(), values)
+def _derive_minutes(conn: Connection, minutes: list[datetime], now: datetime) -> None:
+    for minute in minutes:
+        if minute < now - MINUTES_KEPT:
+            # Of these only what came late is there; the raw rows have all.
+            values = {"start": minute, "end": minute + _STEP["minute"]}
+            for table, name in (
+                ("rollup_minute", "rebuild_minutes.sql"),
+                ("rollup_minute_part", "rebuild_parts.sql"),
+            ):
+                conn.execute(f"DELETE FROM {table} WHERE minute = %(start)s".encode(), values)
+                conn.execute(named_sql(_SQL / name).encode(), values)
+    given = {"minutes": minutes}
+    conn.execute("DELETE FROM rollup_circuit_minute WHERE minute = ANY(%(minutes)s)", given)
+    conn.execute(_CIRCUIT_MINUTES.encode(), given)
 
 
 def derive_hour(conn: Connection, values: dict[str, Any]) -> None:

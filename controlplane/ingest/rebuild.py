@@ -23,10 +23,16 @@ _HOUR = timedelta(hours=1)
 _ALL = 10_000_000
 _MARK_DERIVED = """
 INSERT INTO rollup_dirty (grain, at)
-SELECT w.grain, at
-FROM rollup_watermark w,
-    generate_series(%(begin)s::timestamptz, %(end)s::timestamptz, ('1 ' || w.grain)::interval) AS at
-WHERE w.grain = %(grain)s AND at < w.upto AND at < %(end)s
+SELECT 'minute', minute FROM (
+    SELECT minute FROM rollup_minute WHERE minute >= %(begin)s AND minute < %(end)s
+    UNION SELECT minute FROM rollup_circuit_minute WHERE minute >= %(begin)s AND minute < %(end)s
+) AS minutes
+WHERE minute < (SELECT upto FROM rollup_watermark WHERE grain = 'minute')
+UNION ALL
+SELECT 'hour', hour
+FROM generate_series(%(begin)s::timestamptz, %(end)s::timestamptz - interval '1 hour', '1 hour')
+    AS hour
+WHERE hour < (SELECT upto FROM rollup_watermark WHERE grain = 'hour')
 ON CONFLICT DO NOTHING
 """
 # Locked in this order, which is the one that ingest writes in.
@@ -75,8 +81,7 @@ def rebuild(
         minutes += _minutes(conn, hour)
         tasks += _tasks(conn, hour, kept_from)
     breakers = _breakers(conn, begin, until)
-    for grain in ("minute", "hour"):
-        conn.execute(_MARK_DERIVED, {"grain": grain, "begin": begin, "end": until})
+    conn.execute(_MARK_DERIVED, {"begin": begin, "end": until})
     derive(conn, now, most=_ALL)
     return Rebuilt(begin, until, minutes, tasks, breakers, begin - wanted)
 

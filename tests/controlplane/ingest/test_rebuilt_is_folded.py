@@ -44,7 +44,12 @@ REQUESTS = [str(uuid.UUID(int=n)) for n in range(1, 5)]
 TASKS = [None, "t-1", "t-2"]
 TENANTS = ["acme", "zeta"]
 
-moments = st.integers(0, 2 * 3600 * 1000 - 1).map(lambda ms: BEGIN + timedelta(milliseconds=ms))
+# Two hours, of which a few minutes: each is derived again after every half.
+moments = st.builds(
+    lambda minute, ms: BEGIN + timedelta(minutes=minute, milliseconds=ms),
+    st.sampled_from([0, 1, 58, 59, 60, 61, 119]),
+    st.integers(0, 59_999),
+)
 tokens = st.none() | st.fixed_dictionaries(
     {"input": st.integers(0, 10**6), "output": st.none() | st.integers(0, 10**5)}
 )
