@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from math import ceil
 from urllib.parse import quote
 
@@ -111,5 +112,10 @@ def decision_headers(
         "x-switchgear-decision": decision,
     }
     if circuit is not None:
-        headers["x-switchgear-circuit"] = quote(str(circuit), safe="/@:%+,()[] ")
+        headers["x-switchgear-circuit"] = _written(circuit)
     return headers
+
+
+@lru_cache(maxsize=1024)
+def _written(circuit: Circuit) -> str:
+    return quote(str(circuit), safe="/@:%+,()[] ")

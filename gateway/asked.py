@@ -6,8 +6,7 @@ as it came: every other value is kept as its raw bytes and never decoded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,8 +33,7 @@ class Unreadable(Exception):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What the caller asked. ``model`` is the route's name."""
 
     model: str

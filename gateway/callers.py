@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
+from typing import NamedTuple
 
 from multidict import istr
 
@@ -34,8 +34,7 @@ class Refused(Exception):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """One request's own words about itself. ``timeout_s``: the caller's whole patience."""
 
     tenant: str

@@ -16,6 +16,12 @@ from gateway import answers
 from gateway.attempt import ClientGone, Seen
 
 
+class _Answer(web.StreamResponse):
+    """Its head waits for the first piece and goes out with it: one send instead of two."""
+
+    _send_headers_immediately = False
+
+
 class ClientStream:
     """The way to one caller. ``head`` makes the answer's headers from the provider's."""
 
@@ -41,22 +47,24 @@ class ClientStream:
     async def write(self, headers: Mapping[str, str], data: bytes) -> None:
         """Send a piece; waits while the caller does not read. Raises ``ClientGone``."""
         try:
-            if self._response is None:
-                self._response = web.StreamResponse(headers=self._head(headers))
-                await self._response.prepare(self._request)
+            response = self._response or await self._begin(headers)
             self.sent += len(data)
-            await self._response.write(data)
+            await response.write(data)
         except ConnectionError as error:
             raise ClientGone from error
+
+    async def _begin(self, headers: Mapping[str, str]) -> web.StreamResponse:
+        response = self._response = _Answer(headers=self._head(headers))
+        await response.prepare(self._request)
+        return response
 
     async def finish(self, seen: Seen) -> web.StreamResponse:
         """Send what was held back and end the answer."""
         try:
-            if seen.last_piece or self._response is None:
-                await self.write(seen.headers, seen.last_piece)
-            assert self._response is not None
-            await self._response.write_eof()
-        except (ClientGone, ConnectionError):
+            response = self._response or await self._begin(seen.headers)
+            self.sent += len(seen.last_piece)
+            await response.write_eof(seen.last_piece)
+        except ConnectionError:
             pass  # the events are written; there is nobody left to tell
         finally:
             await seen.let_go()

@@ -31,8 +31,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks and the event loop's timer."""
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    # Not wrapped in a method: a request asks a dozen times.
+    monotonic = staticmethod(time.monotonic)
 
     def wall(self) -> datetime:
         return datetime.now(UTC)

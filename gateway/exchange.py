@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
 from random import random
 
 from aiohttp import web
@@ -19,9 +18,10 @@ from controlplane.domain.breaker import would_have_refused
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.gate import Refusal
 from controlplane.domain.request import RequestLoop
-from controlplane.domain.request_plan import Ask, Ending, RequestSpec, Send, Stop, Target, Wait
+from controlplane.domain.request_plan import Ask, Ending, RequestSpec, Send, Stop, Wait
 from controlplane.domain.verdict import Scope, Verdict
 from gateway import answers, config
+from gateway.approvals import Approvals
 from gateway.asked import Asked
 from gateway.attempt import Attempt, Limits, Seen
 from gateway.callers import Identity
@@ -45,6 +45,7 @@ class Path:
     sink: Sink
     clock: Clock
     draw: Callable[[], float] = random
+    approvals: Approvals = field(default_factory=Approvals)
 
 
 class Exchange:
@@ -65,9 +66,7 @@ class Exchange:
         self._operation = operation
         self._asked = asked
         self._route = route
-        now, wall = path.clock.monotonic(), path.clock.wall()
-        self._deadline = now + min(route.deadline_seconds, who.timeout_s or route.deadline_seconds)
-        self._ledger = Ledger(
+        ledger = self._ledger = Ledger(
             path.clock,
             path.sink,
             tenant=who.tenant,
@@ -75,8 +74,10 @@ class Exchange:
             route=route.name,
             generation=path.live.in_force.generation,
         )
+        patience = min(route.deadline_seconds, who.timeout_s or route.deadline_seconds)
+        self._deadline = ledger.started + patience
         spec = RequestSpec(
-            targets=tuple(_target(target, now, wall) for target in route.targets),
+            targets=path.approvals.targets(route, ledger.started, ledger.started_at),
             deadline=self._deadline,
             max_attempts=path.live.max_attempts(who.tenant),
             attempt_timeout_s=route.attempt_seconds,
@@ -90,7 +91,8 @@ class Exchange:
             path.live.task_allowance(who.tenant, who.task),
         )
         self._passed_on = headers_passed_on(request.headers)
-        self._delivery = who.delivery or self._ledger.request
+        self._request = str(ledger.request)
+        self._delivery = who.delivery or self._request
         self._out = ClientStream(request, self._head)
         self._bodies: dict[Circuit, bytes] = {}
         self._told = 0
@@ -113,6 +115,7 @@ class Exchange:
                     await self._send(action)
                 elif isinstance(action, Wait):
                     began = clock.monotonic()
+                    self._ledger.write()
                     await clock.sleep(action.seconds)
                     self._waited_s += clock.monotonic() - began
                 else:
@@ -143,6 +146,8 @@ class Exchange:
 
     def _tell_refusals(self) -> None:
         """Put refusals into the spool that the loop has noted since the last look."""
+        if self._told == len(self._loop.refusals):
+            return
         for call in self._loop.refusals[self._told :]:
             self._ledger.refused(
                 self._path.live.folded(call.target.circuit),
@@ -269,19 +274,10 @@ class Exchange:
 
     def _own_headers(self, decision: str) -> dict[str, str]:
         circuit = None if self._sent is None else self._sent.target.circuit
-        return answers.decision_headers(
-            str(self._ledger.request), self._loop.attempts, decision, circuit
-        )
+        return answers.decision_headers(self._request, self._loop.attempts, decision, circuit)
 
 
 def _decision(sent: Send | None) -> str:
     if sent is None:
         return "refused"
     return "rerouted" if sent.rerouted else sent.role.value
-
-
-def _target(target: config.Target, now: float, wall: datetime) -> Target:
-    """A route's target with the end of its approval moved to the monotonic clock."""
-    until = target.approved_until
-    ends = None if until is None else now + (until - wall).total_seconds()
-    return Target(target.circuit, target.approved, ends)

@@ -7,9 +7,8 @@ and marked; what was never sent, or was answered with an error, is not billed (d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.domain import usage
 from controlplane.domain.circuit import Circuit
@@ -21,8 +20,7 @@ from gateway.asked import Asked
 from gateway.attempt import Limits, Seen
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """One attempt, judged. ``rest_s``: for how long a good answer says its key must rest."""
 
     verdict: Verdict
@@ -74,14 +72,15 @@ def _used(
     asked: Asked,
     verdict: Verdict,
 ) -> tuple[usage.Tokens | None, Billing]:
-    provider, prompt = observation.provider, asked.prompt_estimate()
+    provider = observation.provider
     if seen.stream is not None:
-        tokens = seen.stream.usage.result(prompt_estimate=prompt)
+        tokens = seen.stream.usage.result(prompt_estimate=asked.prompt_estimate())
         if not tokens.estimated:
             return tokens, "billed"
         if seen.stream.progress.error is not None and not observation.context.bytes_sent_to_client:
             return None, "not_billed"
         return tokens, "billed" if verdict.ok else "unknown"
+    prompt = asked.prompt_estimate()
     if seen.status is not None and seen.fault is None:
         output = usage.estimate_tokens(len(seen.body or b""))
         tokens = usage.tokens(provider, body, prompt_estimate=prompt, output_estimate=output)
@@ -103,7 +102,7 @@ def _served(body: Mapping[str, Any] | None, seen: Seen) -> tuple[str | None, str
 
 
 def _rest_s(observation: Observation, verdict: Verdict) -> float:
-    if not verdict.ok or not any("ratelimit" in name.lower() for name in observation.headers):
+    if not verdict.ok or "ratelimit" not in " ".join(observation.headers).lower():
         return 0.0
     pace = remaining(observation.headers, now=observation.now)
     return 0.0 if pace is None else pace.rest_s

@@ -39,24 +39,29 @@ class Sink(Protocol):
     def begin(self, attempt: Attempt) -> None:
         """Mark a call as begun, before it is sent."""
 
-    def append(self, event: AnyEvent) -> None:
-        """Keep one event for sending."""
+    def append(self, *events: AnyEvent) -> None:
+        """Keep events for sending."""
 
 
 class Ledger:
-    """Writes the events of one request. ``generation``: the configuration it was served under."""
+    """Writes the events of one request. ``generation``: the configuration it was served under.
+
+    The end of an attempt is held back until the next event, so that it shares the outcome's write;
+    whoever awaits anything after it calls ``write`` first.
+    """
 
     __slots__ = (
         "_clock",
         "_generation",
+        "_held",
         "_route",
         "_sink",
-        "_started",
-        "_started_at",
         "_task",
         "_tenant",
         "closed",
         "request",
+        "started",
+        "started_at",
         "waited_s",
     )
 
@@ -76,9 +81,10 @@ class Ledger:
         self._task = task
         self._route = route
         self._generation = generation
-        self._started_at = clock.wall()
-        self._started = clock.monotonic()
-        self.request = _mint(self._started_at)
+        self._held: tuple[Attempt, ...] = ()
+        self.started_at = clock.wall()
+        self.started = clock.monotonic()
+        self.request = _mint(self.started_at)
         self.waited_s = 0.0
         self.closed = False
 
@@ -104,6 +110,7 @@ class Ledger:
             waited_ms=_ms(waited_s),
             generation=self._generation,
         )
+        self.write()
         self._sink.begin(mark)
         return mark
 
@@ -120,8 +127,9 @@ class Ledger:
         served_model: str | None,
         service_tier: str | None,
     ) -> None:
-        """Put the attempt into the spool; durations are from its begin."""
-        self._sink.append(
+        """The attempt as it ended; durations are from its begin."""
+        self.write()
+        self._held = (
             replace(
                 mark,
                 served_model=_label(served_model) if served_model else None,
@@ -136,15 +144,21 @@ class Ledger:
                 service_tier=_label(service_tier) if service_tier else "",
                 billing=billing,
                 served=verdict.ok,
-            )
+            ),
         )
+
+    def write(self, *events: AnyEvent) -> None:
+        """Put what was held back, and these, into the spool."""
+        held, self._held = self._held, ()
+        if held or events:
+            self._sink.append(*held, *events)
 
     def refused(
         self, circuit: Circuit, gate: Gate, detail: str, *, key: str = "", would_have: bool = False
     ) -> None:
         """A call that was not made (or, under ObserveOnly, would not have been)."""
         at = self._clock.wall()
-        self._sink.append(
+        self.write(
             Refusal(
                 id=_mint(at),
                 occurred_at=at,
@@ -169,7 +183,7 @@ class Ledger:
             return
         self.closed = True
         at = self._clock.wall()
-        self._sink.append(
+        self.write(
             Outcome(
                 id=_mint(at),
                 occurred_at=at,
@@ -179,9 +193,9 @@ class Ledger:
                 route=self._route,
                 success=success,
                 reason=reason,
-                started_at=self._started_at,
+                started_at=self.started_at,
                 ended_at=at,
-                latency_ms=_ms(self._clock.monotonic() - self._started),
+                latency_ms=_ms(self._clock.monotonic() - self.started),
                 waited_ms=_ms(self.waited_s),
             )
         )

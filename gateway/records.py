@@ -26,12 +26,15 @@ KINDS = {b"a": "attempt", b"r": "refusal", b"o": "outcome", b"t": "transition", 
 MARK = b"m"
 """Begin mark: the attempt as far as it was known when it was begun."""
 
+_BEGUN = {letter: crc32(letter) for letter in (*KINDS, MARK)}
+"""The checksum after the letter."""
+
 encode: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
 
 
 def record(letter: bytes, payload: bytes) -> bytes:
     """One line of a spool file."""
-    return b"%08x %s %s\n" % (crc32(payload, crc32(letter)), letter, payload)
+    return b"%08x %s %s\n" % (crc32(payload, _BEGUN[letter]), letter, payload)
 
 
 class Records(NamedTuple):
@@ -51,12 +54,10 @@ def read(blob: bytes) -> Records:
     whole = blob.rfind(b"\n") + 1
     for line in blob[:whole].split(b"\n")[:-1]:
         letter, payload = line[9:10], line[11:]
-        if record(letter, payload) != line + b"\n":
+        if letter not in _BEGUN or record(letter, payload) != line + b"\n":
             damaged += 1
         elif letter == MARK:
             marks.append(payload)
-        elif letter in KINDS:
-            events.append((letter, payload))
         else:
-            damaged += 1
+            events.append((letter, payload))
     return Records(events, marks, whole, damaged + (whole < len(blob)))

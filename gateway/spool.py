@@ -82,19 +82,23 @@ class Spool:
         if self._fd >= 0:
             self._write(line)
 
-    def append(self, event: AnyEvent) -> None:
-        """Keep one event for sending."""
-        kind = type(event)
-        if kind is Attempt:
-            self._marks.pop(event.id, None)
-        self._write(record(LETTERS[kind], encode(event)))
-        self._events += 1
-        if self._events == 1:
+    def append(self, *events: AnyEvent) -> None:
+        """Keep events for sending, all of them with one write."""
+        lines, urgent = b"", False
+        for event in events:
+            kind = type(event)
+            if kind is Attempt:
+                self._marks.pop(event.id, None)
+            urgent = urgent or kind is Transition
+            lines += record(LETTERS[kind], encode(event))
+        self._write(lines)
+        first, self._events = self._events == 0, self._events + len(events)
+        if first:
             self._since = self._clock.wall()
             self.on_first()
         if self._events >= self._bounds.events or self._size >= self._bounds.bytes:
             self.seal()
-        if kind is Transition:
+        if urgent:
             self.on_urgent()
 
     @property

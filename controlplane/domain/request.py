@@ -92,6 +92,8 @@ class RequestLoop:
     def __init__(
         self, spec: RequestSpec, grants: RetryGrants, task: AttemptAllowance | None = None
     ) -> None:
+        """Raises ``ValueError`` naming the field of a plan that cannot be followed."""
+        spec.check()
         self._spec = spec
         self._grants = grants
         self._task = task or AttemptAllowance(None)

@@ -6,7 +6,7 @@ move; durations are seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
@@ -52,14 +52,13 @@ class Target:
         return self.approved and (self.approved_until is None or now < self.approved_until)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSpec:
+class RequestSpec(NamedTuple):
     """One request's plan: targets in order of preference and the limits that all of them share.
 
     ``max_attempts`` counts every send, the first included. ``repeatable``: a second run has no
     effect beyond the first (completions, embeddings, GETs). ``body_small``: the body was kept whole
     and can be sent again. ``max_wait_s`` is the longest single wait worth making; None leaves that
-    to the deadline. Raises ``ValueError`` naming the field.
+    to the deadline.
     """
 
     targets: tuple[Target, ...]
@@ -70,9 +69,10 @@ class RequestSpec:
     body_small: bool = True
     redelivery: bool = False
     max_wait_s: float | None = None
-    backoff: BackoffPolicy = field(default_factory=BackoffPolicy)
+    backoff: BackoffPolicy = BackoffPolicy()
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises ``ValueError`` naming the field that no request can be made by."""
         if not self.targets:
             raise ValueError("targets must name at least one target")
         if self.max_attempts < 1:

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.domain.usage_counts import MOST_TOKENS, Counts
 
 _BYTES_PER_TOKEN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """Disjoint counts of one attempt; None is not known.
 
     ``estimated``: some count is our estimate, not the provider's. ``invalid``: the provider's own
@@ -54,7 +52,7 @@ def tokens(
     found = find_usage(usage) if usage is not None else None
     counted = (_plain(found) or _counted(provider, found)) if found else None
     if counted is None:
-        counted = replace(UNKNOWN, cached_read=0, cache_write=0, reasoning_in_output=0)
+        counted = UNKNOWN._replace(cached_read=0, cache_write=0, reasoning_in_output=0)
     return fill(counted, prompt_estimate=prompt_estimate, output_estimate=output_estimate)
 
 
@@ -70,8 +68,7 @@ def fill(
         return counted
     if output_estimate is not None:
         output_estimate = max(output_estimate, counted.reasoning_in_output or 0)
-    return replace(
-        counted,
+    return counted._replace(
         input=prompt_estimate if given_input else counted.input,
         output=output_estimate if given_output else counted.output,
         estimated=counted.estimated or given_input or given_output,
@@ -120,7 +117,7 @@ def _counted(provider: str, usage: Mapping[str, Any]) -> Tokens | None:
     if not counts.invalid and not result.input and not result.output and not result.cached_read:
         # A call that worked and used nothing: the provider did not count.
         return None
-    return replace(result, invalid=counts.invalid)
+    return result._replace(invalid=counts.invalid)
 
 
 def _plain(usage: Mapping[str, Any]) -> Tokens | None:

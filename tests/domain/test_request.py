@@ -422,4 +422,4 @@ def test_steps_out_of_turn_are_refused() -> None:
 )
 def test_impossible_plans_are_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
-        RequestSpec(**{"targets": (A,), "deadline": 1.0, name: value})  # type: ignore[arg-type]
+        RequestLoop(spec(**{name: value}), Unlimited())

@@ -148,9 +148,9 @@ def _listen(agent: Agent, events: list[AnyEvent]) -> None:
     """Note every event at the moment at which it is in the spool."""
     append = agent.spool.append
 
-    def noting(event: AnyEvent) -> None:
-        append(event)
-        events.append(event)
+    def noting(*appended: AnyEvent) -> None:
+        append(*appended)
+        events.extend(appended)
 
     agent.spool.append = noting
 
