@@ -52,9 +52,17 @@ class Rows:
         return [*self.circuits, *self.instances, *self.silent]
 
 
+class Timeline(Sheet):
+    """The sheet of one incident."""
+
+    def __init__(self, incident: Incident, zone: ZoneInfo) -> None:
+        super().__init__(incident.since, incident.until, zone)
+        self.incident = incident
+
+
 def figure(incident: Incident, rows: Rows, zone: ZoneInfo) -> dict[str, Any]:
     """The figure of one incident."""
-    sheet = Sheet(incident, zone)
+    sheet = Timeline(incident, zone)
     _breakers(sheet, rows)
     if incident.overrides:
         _overrides(sheet)
@@ -65,7 +73,7 @@ def figure(incident: Incident, rows: Rows, zone: ZoneInfo) -> dict[str, Any]:
     return sheet.figure(*_marks(sheet))
 
 
-def _breakers(sheet: Sheet, rows: Rows) -> None:
+def _breakers(sheet: Timeline, rows: Rows) -> None:
     lanes = rows.all
     count = max(len(lanes), 1)
     y = sheet.row(
@@ -100,7 +108,7 @@ def _tick(lane: Lane, rows: Rows) -> str:
 
 
 def _bars(
-    sheet: Sheet, y: str, name: str, found: list[tuple[int, Any]], lanes: list[Lane],
+    sheet: Timeline, y: str, name: str, found: list[tuple[int, Any]], lanes: list[Lane],
     colour: str, above: float, height: float,
 ) -> dict[str, Any]:  # fmt: skip
     return {
@@ -118,7 +126,7 @@ def _bars(
     }  # fmt: skip
 
 
-def _overrides(sheet: Sheet) -> None:
+def _overrides(sheet: Timeline) -> None:
     hands = sheet.incident.overrides
     y = sheet.row(
         "hands", _ROW * len(hands), "Overrides", "whose hand, and why",
@@ -161,43 +169,16 @@ def _whole(incident: Incident) -> list[Minute | None]:
     return found
 
 
-def _line(
-    sheet: Sheet, y: str, name: str, values: list[float | None], colour: str, **more: Any
-) -> dict[str, Any]:
-    begin = sheet.incident.since.replace(second=0, microsecond=0)
-    return {
-        "type": "scatter", "mode": "lines", "name": name, "yaxis": y,
-        "x": [sheet.local(begin + timedelta(minutes=i)) for i in range(len(values))],
-        "y": values, "connectgaps": False, "line": {"color": colour, "width": 1.4},
-        "hovertemplate": "%{x|%H:%M}: %{y:.3~g}<extra>" + name + "</extra>",
-    } | more  # fmt: skip
-
-
-def _chart(sheet: Sheet, key: str, title: str, note: str, **axis: Any) -> str:
-    return sheet.row(
-        key, _CHART, title, note, fixedrange=True, rangemode="tozero", gridcolor="--rule",
-        zerolinecolor="--edge", color="--ink-soft", nticks=4, **axis,
-    )  # fmt: skip
-
-
-def _retries(sheet: Sheet, minutes: list[Minute | None]) -> None:
-    y = _chart(sheet, "retries", "Retry ratio", "% of first attempts, fleet", ticksuffix="%")
+def _retries(sheet: Timeline, minutes: list[Minute | None]) -> None:
+    y = sheet.chart("retries", _CHART, "Retry ratio", "% of first attempts, fleet", ticksuffix="%")
     ratios = [m.retries / m.firsts * 100 if m and m.firsts else None for m in minutes]
-    sheet.data.append(_line(sheet, y, "retry ratio, %", ratios, "--ink"))
+    sheet.data.append(sheet.line(y, "retry ratio, %", ratios, "--ink"))
     limit = sheet.incident.limit_per_mille
     if limit is not None:
-        values: list[float | None] = [limit / 10] * len(minutes)
-        dashed = {"line": {"color": "--hand-fill", "width": 1.4, "dash": "dash"}}
-        sheet.data.append(_line(sheet, y, "system budget, %", values, "", **dashed))
-        sheet.notes.append({
-            "xref": "paper", "yref": y, "x": 0, "y": limit / 10, "xanchor": "left",
-            "yanchor": "bottom", "showarrow": False, "xshift": 4,
-            "text": f"system budget {present.limit(limit)}",
-            "font": {"color": "--hand-ink", "size": 11},
-        })  # fmt: skip
+        sheet.limit(y, limit / 10, f"system budget {present.limit(limit)}")
 
 
-def _errors(sheet: Sheet) -> None:
+def _errors(sheet: Timeline) -> None:
     counts = Counter[str]()
     for row in sheet.incident.errors:
         counts[row.reason] += row.count
@@ -207,7 +188,7 @@ def _errors(sheet: Sheet) -> None:
         f"<span style='color:{_STACK[place]}'>■</span> {_plain(reason)}"
         for place, reason in enumerate([*named, *(["other"] if len(counts) > len(named) else [])])
     )
-    y = _chart(sheet, "errors", "Errors by class", f"{note}  {words}")
+    y = sheet.chart("errors", _CHART, "Errors by class", f"{note}  {words}")
     begin = sheet.incident.since.replace(second=0, microsecond=0)
     total = len(_whole(sheet.incident))
     rows: dict[str, list[float | None]] = {}
@@ -220,12 +201,11 @@ def _errors(sheet: Sheet) -> None:
             rows[key][place] = (rows[key][place] or 0) + row.count / 60
     for place, (reason, values) in enumerate(rows.items()):
         stacked = {"stackgroup": "errors", "line": {"width": 0}, "fillcolor": _STACK[place]}
-        sheet.data.append(_line(sheet, y, f"{_plain(reason)}/s", values, "", **stacked))
+        sheet.data.append(sheet.line(y, f"{_plain(reason)}/s", values, "", **stacked))
 
 
-def _money(sheet: Sheet, minutes: list[Minute | None]) -> None:
-    y = _chart(
-        sheet, "money", "Spend",
+def _money(sheet: Timeline, minutes: list[Minute | None]) -> None:
+    y = sheet.chart("money", _CHART, "Spend",
         "£/min, fleet  <span style='color:--useful'>■</span> useful · "
         "<span style='color:--open-fill'>■</span> wasted", tickprefix="£",
     )  # fmt: skip
@@ -233,13 +213,13 @@ def _money(sheet: Sheet, minutes: list[Minute | None]) -> None:
     wasted = [float(m.wasted_gbp) if m else None for m in minutes]
     filled = {"fill": "tozeroy", "line": {"width": 0}}
     said = {"hovertemplate": "%{x|%H:%M}: £%{y:.4f}<extra>%{fullData.name}</extra>"}
-    sheet.data.append(_line(sheet, y, "spend", cost, "", fillcolor="--useful", **filled, **said))
+    sheet.data.append(sheet.line(y, "spend", cost, "", fillcolor="--useful", **filled, **said))
     sheet.data.append(
-        _line(sheet, y, "wasted", wasted, "", fillcolor="--open-fill", **filled, **said)
+        sheet.line(y, "wasted", wasted, "", fillcolor="--open-fill", **filled, **said)
     )
 
 
-def _marks(sheet: Sheet) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _marks(sheet: Timeline) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Verticals through every row, their words at the top."""
     words, lines = [], []
     hands = [h.created_at for h in sheet.incident.overrides if h.created_at > sheet.incident.since]

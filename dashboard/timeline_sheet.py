@@ -6,11 +6,10 @@ are written as local times of the reader's zone, because the axis has no zone of
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
-
-from controlplane.reports.incident import Incident
 
 LEFT, RIGHT = 170, 16
 _HEAD, _TOP, _BOTTOM = 30, 6, 40
@@ -24,8 +23,8 @@ _TICKS = [
 class Sheet:
     """Rows from the top down, in pixels; they become domains when the height is known."""
 
-    def __init__(self, incident: Incident, zone: ZoneInfo) -> None:
-        self.incident, self.zone = incident, zone
+    def __init__(self, since: datetime, until: datetime, zone: ZoneInfo, left: int = LEFT) -> None:
+        self.since, self.until, self.zone, self.left = since, until, zone, left
         self.data: list[dict[str, Any]] = []
         self.places: dict[str, tuple[float, float]] = {}
         self.axes: dict[str, dict[str, Any]] = {}
@@ -47,19 +46,53 @@ class Sheet:
         self.down += height
         return name
 
+    def limit(self, y: str, per_cent: float, words: str) -> None:
+        """A limit: a purple dash over the whole axis, its words on the line."""
+        self.data.append({
+            "type": "scatter", "mode": "lines", "name": words, "yaxis": y,
+            "x": [self.local(self.since), self.local(self.until)], "y": [per_cent, per_cent],
+            "line": {"color": "--hand-fill", "width": 1.4, "dash": "dash"}, "hoverinfo": "skip",
+        })  # fmt: skip
+        self.notes.append({
+            "xref": "paper", "yref": y, "x": 0, "y": per_cent, "xanchor": "left",
+            "yanchor": "bottom", "showarrow": False, "xshift": 4, "text": words,
+            "font": {"color": "--hand-ink", "size": 11},
+        })  # fmt: skip
+
+    def chart(self, key: str, height: float, title: str, note: str, **axis: Any) -> str:
+        """A row with a numeric axis from zero."""
+        return self.row(
+            key, height, title, note, fixedrange=True, rangemode="tozero", gridcolor="--rule",
+            zerolinecolor="--edge", color="--ink-soft", nticks=4, **axis,
+        )  # fmt: skip
+
+    def line(
+        self, y: str, name: str, values: Sequence[float | None], colour: str, **more: Any
+    ) -> dict[str, Any]:
+        """A trace of minutes from the beginning; None is a gap."""
+        begin = self.since.replace(second=0, microsecond=0)
+        return {
+            "type": "scatter", "mode": "lines", "name": name, "yaxis": y,
+            "x": [self.local(begin + timedelta(minutes=i)) for i in range(len(values))],
+            "y": list(values), "connectgaps": False, "line": {"color": colour, "width": 1.4},
+            "hovertemplate": "%{x|%H:%M}: %{y:.3~g}<extra>" + name + "</extra>",
+        } | more  # fmt: skip
+
     def figure(self, marks: list[dict[str, Any]], shapes: list[dict[str, Any]]) -> dict[str, Any]:
         """The whole."""
         height = self.down
         for key, (top, bottom) in self.places.items():
             axis = self.axes[key.replace("y", "yaxis")]
             axis["domain"] = [max(0.0, 1 - bottom / height), 1 - top / height]
-        heads = [_head(1 - down / height, title, note) for down, title, note in self.heads]
+        heads = [
+            _head(1 - down / height, title, note, self.left) for down, title, note in self.heads
+        ]
         last = list(self.places)[-1]
         return {
             "data": self.data,
             "layout": {
                 "height": round(height + 46),
-                "margin": {"l": LEFT, "r": RIGHT, "t": 6, "b": 40, "pad": 0},
+                "margin": {"l": self.left, "r": RIGHT, "t": 6, "b": 40, "pad": 0},
                 "paper_bgcolor": "--panel",
                 "plot_bgcolor": "--panel",
                 "font": {"color": "--ink-soft", "size": 11},
@@ -77,7 +110,7 @@ class Sheet:
                 "xaxis": {
                     "type": "date",
                     "anchor": last,
-                    "range": [self.local(self.incident.since), self.local(self.incident.until)],
+                    "range": [self.local(self.since), self.local(self.until)],
                     "color": "--ink-soft",
                     "gridcolor": "--rule",
                     "showgrid": False,
@@ -92,10 +125,10 @@ class Sheet:
         }
 
 
-def _head(y: float, title: str, note: str) -> dict[str, Any]:
+def _head(y: float, title: str, note: str, left: int) -> dict[str, Any]:
     words = f"<b>{title}</b>  <span style='font-size:11px'>{note}</span>"
     return {
-        "xref": "paper", "yref": "paper", "x": 0, "y": y, "xshift": -LEFT + 8, "yshift": 4,
+        "xref": "paper", "yref": "paper", "x": 0, "y": y, "xshift": -left + 8, "yshift": 4,
         "xanchor": "left", "yanchor": "bottom", "showarrow": False, "text": words,
         "font": {"size": 12, "color": "--ink"},
     }  # fmt: skip

@@ -7,20 +7,32 @@ budget meanwhile nothing is saved, and both versions stand side by side.
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from typing import Any
 
+from csp.decorators import csp_update
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.actions import budgets
+from controlplane.domain.precedence import Selection
 from controlplane.errors import Conflict, Problem
 from controlplane.models import RetryBudget
 from controlplane.reports import wall
+from controlplane.reports.budgets import minutes
 from controlplane.wire.desired import Bucket
-from dashboard import present
-from dashboard.views.page import actor_of, problem_fields, room, show
+from dashboard import present, series_figure
+from dashboard.views.page import (
+    PLOTLY_STYLES,
+    actor_of,
+    person_of,
+    problem_fields,
+    room,
+    show,
+    zone_of,
+)
 
 # field of the form -> (field of Bucket, how the form's number becomes the Bucket's)
 _FIELDS = {"ratio": "ratio_per_mille", "min": "min_per_second", "max": "max_per_second"}
@@ -46,6 +58,7 @@ def listing(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @room
+@csp_update(PLOTLY_STYLES)  # type: ignore[untyped-decorator]
 def one(request: HttpRequest, name: str) -> HttpResponse:
     """The form of one budget; POST saves it."""
     row = RetryBudget.objects.filter(name=name).first()
@@ -76,6 +89,20 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
     except Problem as problem:
         return _form(request, row, typed, known, _by_field(problem), status=problem.status)
     return HttpResponseRedirect(f"{reverse('budgets')}#{row.name}")
+
+
+def _figure(request: HttpRequest, row: RetryBudget) -> dict[str, Any] | None:
+    """The last hour of what the budget is about; None for a tenant's: minutes have no tenant."""
+    if row.level == "tenant" or row.tenant:
+        return None
+    end = timezone.now().replace(second=0, microsecond=0)
+    begin = end - timedelta(minutes=75)
+    selection = Selection(row.gateway, row.selector, row.provider, row.model, row.region)
+    found = minutes(selection, begin, end)
+    limit = int(_spec_of(row)["ratio_per_mille"])
+    if not found:
+        return None
+    return series_figure.budget(found, begin, end, limit, zone_of(person_of(request)))
 
 
 def _described(row: RetryBudget) -> dict[str, Any]:
@@ -158,6 +185,7 @@ def _form(
         "faults": faults,
         "other_faults": {k: v for k, v in faults.items() if k not in known},
         "conflict": conflict,
+        "figure": _figure(request, row),
         "reason": request.POST.get("reason", ""),
     }
     return show(request, "budgets/one.html", context, at="budgets", status=status)

@@ -7,7 +7,9 @@ that is not known is a 404 that says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
+from csp.decorators import csp_update
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
@@ -15,11 +17,12 @@ from django.views.decorators.http import require_safe
 from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.circuit import parse_circuit
 from controlplane.models import Circuit, Override
-from controlplane.reports import transitions, wall, wall_rows
-from dashboard import cards, lanes
+from controlplane.reports import telemetry, transitions, wall, wall_rows
+from dashboard import cards, lanes, series_figure
 from dashboard.circuits import Breaker, CircuitFacts, Rank, facts_of
 from dashboard.fleet import Fleet
-from dashboard.views.page import room, show
+from dashboard.views.incident import href
+from dashboard.views.page import PLOTLY_STYLES, person_of, room, show, zone_of
 from dashboard.why import CAUSES
 
 
@@ -58,6 +61,7 @@ def _matches(row: Circuit | wall_rows.CircuitRow, q: str) -> bool:
 
 @require_safe
 @room
+@csp_update(PLOTLY_STYLES)  # type: ignore[untyped-decorator]
 def one(request: HttpRequest, name: str) -> HttpResponse:
     """One circuit."""
     row = _row(name)
@@ -71,6 +75,11 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
         Q(region__in=["", row.region] + ([] if row.region else ["-"])),
     ).order_by("-created_at")[:20]
     lines = transitions.of_circuit(row.pk)
+    end = read.now.at.replace(second=0, microsecond=0)
+    begin = end - timedelta(hours=1)
+    steps = telemetry.circuit_series(row.pk, begin, end, timedelta(minutes=1))
+    limit = facts.retry_limit if facts else None
+    zone = zone_of(person_of(request))
     context = {
         "row": row,
         "facts": facts,
@@ -78,6 +87,8 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
         "breakers": _breakers(facts) if facts else [],
         "transitions": [(line, CAUSES.get(line.cause, line.cause)) for line in lines],
         "overrides": about,
+        "figure": series_figure.circuit(steps, begin, end, limit, zone) if steps else None,
+        "timeline": href(begin, read.now.at),
         "force_query": cards.force_url(row.provider, row.model, row.region),
     }
     return show(request, "circuits/one.html", context, at="circuits")

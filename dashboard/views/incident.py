@@ -23,17 +23,23 @@ from controlplane.actions import annotations, claims
 from controlplane.errors import InvalidInput, Problem
 from controlplane.reports import incident
 from dashboard import postmortem, present, timeline, timeline_figure
-from dashboard.views.page import actor_of, person_of, problem_fields, room, show, zone_of
+from dashboard.views.page import (
+    PLOTLY_STYLES,
+    actor_of,
+    person_of,
+    problem_fields,
+    room,
+    show,
+    zone_of,
+)
 
-# Plotly sizes its parts with style attributes.
-_STYLES = {"style-src": ["'unsafe-inline'"]}
 _PAD = timedelta(minutes=10)
 _DEFAULT = timedelta(hours=1)
 
 
 @require_safe
 @room
-@csp_update(_STYLES)  # type: ignore[untyped-decorator]
+@csp_update(PLOTLY_STYLES)  # type: ignore[untyped-decorator]
 def page(request: HttpRequest) -> HttpResponse:
     """One stretch of time; by default the last incident of the day, else the last hour."""
     now, zone = timezone.now(), zone_of(person_of(request))

@@ -24,6 +24,9 @@ from controlplane.actions.signin import client_address
 from controlplane.errors import Problem
 from controlplane.models import Person, Role
 
+# Plotly sizes its parts with style attributes; only pages with a chart allow them.
+PLOTLY_STYLES = {"style-src": ["'unsafe-inline'"]}
+
 View = Callable[..., HttpResponse]
 
 
