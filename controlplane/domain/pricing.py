@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 # What providers call the tier that everybody gets.
 _STANDARD_TIERS = frozenset({"", "default", "standard", "auto", "on_demand"})
@@ -78,8 +78,7 @@ class RateRow:
     gbp: Decimal
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """The cost of one attempt. ``price_id`` is the newest of the price rows used: with the attempt
     it names the price version. ``price_key`` is ``model`` or ``model:tier`` as found in the book.
     """
@@ -93,15 +92,36 @@ class Cost:
     price_key: str | None = None
 
 
+class _Line(NamedTuple):
+    """What one token of a kind costs. ``guess``: by the price of input, for want of its own."""
+
+    per_token: Decimal
+    price_id: int
+    guess: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """The prices in force of one model at one tier; ``mixed``: not all in ``currency``."""
 
     key: str
-    by_kind: Mapping[str, PriceRow]
     exact_tier: bool
     currency: str
     mixed: bool
+    lines: Mapping[str, _Line]
+    newest: int
+
+    @classmethod
+    def of(cls, key: str, rows: Mapping[str, PriceRow], *, exact_tier: bool) -> Found:
+        """From the price row of each kind."""
+        quoted = {row.currency for row in rows.values()}
+        lines = {k: _Line(r.per_million.scaleb(-6, EXACT), r.id, False) for k, r in rows.items()}
+        for kind in ("cached_read", "cache_write"):
+            # Without a price of its own the provider counts it as input; that is a guess, marked.
+            if kind not in lines and "input" in lines:
+                lines[kind] = lines["input"]._replace(guess=True)
+        newest = max(row.id for row in rows.values())
+        return cls(key, exact_tier, min(quoted), len(quoted) > 1, lines, newest)
 
 
 class PriceBook:
@@ -122,6 +142,7 @@ class PriceBook:
         for rate in sorted(rates, key=lambda row: row.day):
             self._rates[rate.currency].append(rate)
         self._changes = tuple(sorted({row.valid_from for row in prices}))
+        self._rate_of: dict[tuple[str, int], RateRow | None] = {}
         self._remembered: dict[tuple[str, str, str, int], Found | None] = {}
 
     def find(self, provider: str, model: str, tier: str, at: datetime) -> Found | None:
@@ -145,16 +166,20 @@ class PriceBook:
                 rows = {k: row for k, dated in kinds.items() if (row := _in_force(dated, at))}
                 if rows:
                     key = f"{name}:{wanted}" if wanted else name
-                    quoted = {row.currency for row in rows.values()}
-                    exact = wanted == tier
-                    return Found(key, rows, exact, min(quoted), mixed=len(quoted) > 1)
+                    return Found.of(key, rows, exact_tier=wanted == tier)
         return None
 
     def rate(self, currency: str, at: datetime) -> RateRow | None:
         """The latest rate of ``at``'s UTC day or earlier."""
-        dated = self._rates.get(currency, [])
-        place = bisect_right(dated, at.astimezone(UTC).date(), key=lambda row: row.day)
-        return dated[place - 1] if place else None
+        day = at.toordinal() if at.tzinfo is UTC else at.astimezone(UTC).toordinal()
+        key = (currency, day)
+        if key not in self._rate_of:
+            dated = self._rates.get(currency, [])
+            place = bisect_right(dated, day, key=lambda row: row.day.toordinal())
+            if len(self._rate_of) >= _MOST_REMEMBERED:
+                self._rate_of.clear()
+            self._rate_of[key] = dated[place - 1] if place else None
+        return self._rate_of[key]
 
     def cost(
         self,
@@ -178,16 +203,16 @@ class PriceBook:
         if found is None:
             status = CostStatus.INVALID_USAGE if usage.invalid else CostStatus.UNPRICED
             return Cost(None, None, None, status)
-        amount = _amount(usage, found)
-        if amount.native is None:
-            status = CostStatus.INVALID_USAGE if usage.invalid else amount.status
-            return Cost(None, currency, None, status, price_key=key)
-        status = amount.status
-        if usage.estimated or billing == "unknown" or not found.exact_tier:
-            status = CostStatus.ESTIMATED
+        native, price_id, status = _amount(usage, found)
         if usage.invalid:
             status = CostStatus.INVALID_USAGE
-        return self._in_pounds(amount.native, found, amount.price_id, status, at)
+        if native is None:
+            return Cost(None, currency, None, status, price_key=key)
+        if status is CostStatus.PRICED and (
+            usage.estimated or billing == "unknown" or not found.exact_tier
+        ):
+            status = CostStatus.ESTIMATED
+        return self._in_pounds(native, found, price_id, status, at)
 
     def _in_pounds(
         self, native: Decimal, found: Found, price_id: int, status: CostStatus, at: datetime
@@ -203,43 +228,39 @@ class PriceBook:
         return Cost(native, currency, gbp, status, price_id, rate.id, found.key)
 
 
-@dataclass(frozen=True, slots=True)
-class _Amount:
-    native: Decimal | None
-    status: CostStatus
-    price_id: int = 0
-
-
 def _in_force(dated: list[PriceRow], at: datetime) -> PriceRow | None:
     place = bisect_right(dated, at, key=lambda row: row.valid_from)
     return dated[place - 1] if place else None
 
 
-def _amount(usage: Usage, found: Found) -> _Amount:
-    """Sum of count x price. A missing input or output price makes the whole amount unpriced."""
-    prices = found.by_kind
+def _amount(usage: Usage, found: Found) -> tuple[Decimal | None, int, CostStatus]:
+    """Sum of count x price, the newest price used, and how sure it is.
+
+    A missing input or output price makes the whole amount unpriced.
+    """
+    lines = found.lines
     if found.mixed:
-        return _Amount(None, CostStatus.UNPRICED)
-    if usage.input is None or (usage.output is None and "output" in prices):
-        return _Amount(None, CostStatus.UNKNOWN)
-    total, status, newest = _ZERO, CostStatus.PRICED, 0
+        return None, 0, CostStatus.UNPRICED
+    if usage.input is None or (usage.output is None and "output" in lines):
+        return None, 0, CostStatus.UNKNOWN
+    total, newest, status = _ZERO, 0, CostStatus.PRICED
     for kind, count in (
         ("input", usage.input),
         ("cached_read", usage.cached_read),
         ("cache_write", usage.cache_write),
         ("output", usage.output),
-        ("request", 1 if "request" in prices else 0),
+        ("request", 1 if "request" in lines else 0),
     ):
         if not count:
             continue
-        price = prices.get(kind)
-        if price is None and kind in ("cached_read", "cache_write"):
-            # Without a price of its own the provider counts it as input; that is a guess, marked.
-            price, status = prices.get("input"), CostStatus.ESTIMATED
-        if price is None:
-            return _Amount(None, CostStatus.UNPRICED)
-        total = EXACT.fma(count, price.per_million, total)
-        newest = max(newest, price.id)
+        line = lines.get(kind)
+        if line is None:
+            return None, 0, CostStatus.UNPRICED
+        per_token, price_id, guess = line
+        total = EXACT.fma(count, per_token, total)
+        if price_id > newest:
+            newest = price_id
+        if guess:
+            status = CostStatus.ESTIMATED
     # A call of no tokens still names the prices that say so.
-    newest = newest or max(price.id for price in prices.values())
-    return _Amount(EXACT.scaleb(total, -6), status, newest)
+    return total, newest or found.newest, status

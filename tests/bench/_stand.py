@@ -37,6 +37,12 @@ class Stand:
     tokens: tuple[str, ...]
     web_pid: int
 
+    def cpu_seconds(self) -> float:
+        """Processor time that the web process and its threads have taken (Linux)."""
+        stat = Path(f"/proc/{self.web_pid}/stat").read_text(encoding="ascii")
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
 
 def folder() -> Path:
     """Where big things are kept."""
@@ -108,9 +114,9 @@ def add_gateways(dsn: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def web(dsn: str, tokens: tuple[str, ...]) -> Iterator[Stand]:
+def web(dsn: str, tokens: tuple[str, ...], port: int | None = None) -> Iterator[Stand]:
     """One uvicorn worker, ready."""
-    port = free_port()
+    port = free_port() if port is None else port
     log = (folder() / "web.log").open("wb")
     command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application"]
     command += ["--port", str(port), "--log-level", "warning", "--no-access-log"]

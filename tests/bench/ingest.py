@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from statistics import median
 
 import psycopg
 
@@ -39,13 +40,16 @@ def _rates(stand: Stand) -> Iterator[Figure]:
     copied: list[float] = []
     ratios: dict[int, list[float]] = {size: [] for size in SIZES}
     rates: dict[int, list[float]] = {size: [] for size in SIZES}
+    cpu: dict[int, list[float]] = {size: [] for size in SIZES}
     for number in range(ROUNDS):
         for size, batches in SIZES.items():
             _empty(stand.dsn)
             bodies = _bodies(fleet, size, batches)
+            processor = stand.cpu_seconds()
             seconds = asyncio.run(_send(stand, bodies))
-            stored, copy_seconds = _copy_again(stand.dsn)
             events = size * batches * GATEWAYS
+            cpu[size].append((stand.cpu_seconds() - processor) / events * 1e6)
+            stored, copy_seconds = _copy_again(stand.dsn)
             if stored != events:
                 raise RuntimeError(f"{events} events were acknowledged and {stored} stored")
             rates[size].append(events / seconds)
@@ -55,26 +59,24 @@ def _rates(stand: Stand) -> Iterator[Figure]:
                 f"round {number}, batches of {size}: {events / seconds:,.0f}/s,"
                 f" COPY {events / copy_seconds:,.0f}/s, ratio {copy_seconds / seconds:.3f}"
             )
-    yield Figure("ingest.copy", _median(copied), "events/s")
+    yield Figure("ingest.copy", median(copied), "events/s")
+    for size in SIZES:
+        yield Figure(f"ingest.web_cpu_of_{size}", median(cpu[size]), "us/event")
     for size in SIZES:
         yield Figure(
             f"ingest.batches_of_{size}",
-            _median(rates[size]),
+            median(rates[size]),
             "events/s",
             "one binary COPY of the same rows",
-            _median(ratios[size]),
+            median(ratios[size]),
         )
     yield Figure(
         "ingest.batches_of_20",
-        _median(rates[20]),
+        median(rates[20]),
         "events/s",
         "batches of 500",
-        _median(rates[20]) / _median(rates[500]),
+        median(rates[20]) / median(rates[500]),
     )
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
 
 
 def _bodies(fleet: Fleet, size: int, batches: int) -> list[list[bytes]]:
