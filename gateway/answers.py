@@ -15,7 +15,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from controlplane.domain.circuit import Circuit
-from controlplane.domain.request_plan import Ending, Stop
+from controlplane.domain.request_plan import Ending, Send, Stop
 from gateway.attempt import Seen
 
 # Of a provider's answer these are not the caller's: of the connection, or set anew by our server.
@@ -95,6 +95,29 @@ def no_retry(retry_after_s: float | None) -> dict[str, str]:
     if retry_after_s is not None:
         headers["retry-after"] = str(max(1, ceil(retry_after_s)))
     return headers
+
+
+class Head:
+    """The head of one request's answer. ``sent``: the last attempt that was made."""
+
+    __slots__ = ("_request", "sent")
+
+    def __init__(self, request: str) -> None:
+        self._request = request
+        self.sent: Send | None = None
+
+    def good(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """What the provider said, and what the gateway did for it."""
+        sent = self.sent
+        assert sent is not None
+        role = "rerouted" if sent.rerouted else sent.role.value
+        return {**passed_on(headers), **self.own(role)}
+
+    def own(self, decision: str) -> dict[str, str]:
+        """What the gateway did."""
+        sent = self.sent
+        attempts, circuit = (0, None) if sent is None else (sent.ordinal, sent.target.circuit)
+        return decision_headers(self._request, attempts, decision, circuit)
 
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ spool before the last byte of the answer is written. The control plane is never 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import random
 
@@ -93,14 +93,16 @@ class Exchange:
         self._passed_on = headers_passed_on(request.headers)
         self._request = str(ledger.request)
         self._delivery = who.delivery or self._request
-        self._out = ClientStream(request, self._head)
+        self._head = answers.Head(self._request)
+        # Not a method of ours: a request that is its own garbage waits for the collector, with its
+        # body and its answer.
+        self._out = ClientStream(request, self._head.good)
         self._bodies: dict[Circuit, bytes] = {}
         self._told = 0
         self._waited_s = 0.0
         self._gates = Gates(path.live, path.upstream, asked, who.tenant, who.task)
         self._pass: Pass | None = None
         self._key: config.Key | None = None
-        self._sent: Send | None = None
         self._seen: Seen | None = None
 
     async def run(self) -> web.StreamResponse:
@@ -159,7 +161,7 @@ class Exchange:
     # --- an attempt ---------------------------------------------------------------------------
 
     async def _send(self, send: Send) -> None:
-        self._sent = send
+        self._head.sent = send
         circuit, clock = send.target.circuit, self._path.clock
         limits = self._limits()
         mark = self._ledger.begun(
@@ -264,20 +266,6 @@ class Exchange:
                 # The whole stream came in one piece.
                 return await self._out.finish(seen)
             return web.Response(
-                status=seen.status or 200, body=seen.body, headers=self._head(seen.headers)
+                status=seen.status or 200, body=seen.body, headers=self._head.good(seen.headers)
             )
-        return answers.failed(stop, seen, self._own_headers(stop.ending.value))
-
-    def _head(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """The head of a good answer."""
-        return {**answers.passed_on(headers), **self._own_headers(_decision(self._sent))}
-
-    def _own_headers(self, decision: str) -> dict[str, str]:
-        circuit = None if self._sent is None else self._sent.target.circuit
-        return answers.decision_headers(self._request, self._loop.attempts, decision, circuit)
-
-
-def _decision(sent: Send | None) -> str:
-    if sent is None:
-        return "refused"
-    return "rerouted" if sent.rerouted else sent.role.value
+        return answers.failed(stop, seen, self._head.own(stop.ending.value))

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from uuid import UUID
 
 import msgspec
 
@@ -63,7 +62,7 @@ class Spool:
         """Called for each event that must not wait for its batch to fill: a transition."""
         self._lock_fd = -1
         self._dir = self._take_directory(root / str(index))
-        self._marks: dict[UUID, bytes] = {}
+        self._marks: dict[int, bytes] = {}
         self._seq = 0
         self._fd = -1
         self._path: Path | None = None
@@ -78,7 +77,7 @@ class Spool:
         The attempt as known so far: verdict, reason and billing are replaced if the process dies.
         """
         line = record(MARK, encode(attempt))
-        self._marks[attempt.id] = line
+        self._marks[attempt.id.int] = line
         if self._fd >= 0:
             self._write(line)
 
@@ -88,7 +87,7 @@ class Spool:
         for event in events:
             kind = type(event)
             if kind is Attempt:
-                self._marks.pop(event.id, None)
+                self._marks.pop(event.id.int, None)
             urgent = urgent or kind is Transition
             lines += record(LETTERS[kind], encode(event))
         self._write(lines)
