@@ -17,6 +17,7 @@ from dashboard import present
 from dashboard.timeline_sheet import Sheet
 
 _LEFT, _HEIGHT = 56, 92
+_QUANTILES = {0.5: "--unk-fill", 0.95: "--useful", 0.99: "--ink"}
 
 
 def circuit(
@@ -35,12 +36,7 @@ def circuit(
     sheet.data.append(sheet.line(y, "retries, %", ratios, "--ink"))
     if limit is not None:
         sheet.limit(y, limit / 10, f"budget {present.limit(limit)}")
-    y = sheet.chart(
-        "latency", _HEIGHT, "Latency", "attempts that ended: p50, p95, p99", ticksuffix=" s"
-    )
-    for quantile, colour in ((0.5, "--first"), (0.95, "--useful"), (0.99, "--ink")):
-        values = [_seconds(s, quantile) for s in each]
-        sheet.data.append(sheet.line(y, f"p{quantile * 100:g}, s", values, colour))
+    _latency(sheet, each)
     y = sheet.chart(
         "money", _HEIGHT, "Spend",
         "£/min  <span style='color:--useful'>■</span> useful · "
@@ -53,6 +49,19 @@ def circuit(
         filled = {"fill": "tozeroy", "line": {"width": 0}, "fillcolor": colour}
         sheet.data.append(sheet.line(y, f"{name}, £/min", amounts, "", **filled))
     return sheet.figure([], [])
+
+
+def _latency(sheet: Sheet, each: Sequence[Step | None]) -> None:
+    values = {quantile: [_seconds(step, quantile) for step in each] for quantile in _QUANTILES}
+    words = " · ".join(
+        f"<span style='color:{colour}'>■</span> p{quantile * 100:g}"
+        for quantile, colour in _QUANTILES.items()
+    )
+    ended = any(value is not None for value in values[0.5])
+    note = f"attempts that ended  {words}" if ended else "no attempt that ended is known"
+    y = sheet.chart("latency", _HEIGHT, "Latency", note, ticksuffix=" s")
+    for quantile, colour in _QUANTILES.items():
+        sheet.data.append(sheet.line(y, f"p{quantile * 100:g}, s", values[quantile], colour))
 
 
 def budget(

@@ -89,12 +89,20 @@ def forcing(browser: Browser, web: WebProcess) -> None:
 
 
 def objects(browser: Browser, web: WebProcess) -> None:
-    """The pages about things: circuit, gateways, overrides, budgets, audit."""
+    """The pages about things: overrides, gateways, circuit, budget."""
     camera = _opened(browser, web, 40, incident=True)
-    camera.take("circuit", _SICK)
-    camera.take("budgets", "/budgets")
     camera.take("overrides", "/overrides")
     camera.take("gateways", "/gateways")
+    camera.take("circuit", _SICK, _charted)
+    empty()
+    stories.brownout()
+    camera.log_in()
+    camera.take("budgets", "/budgets/system", _charted)
+
+
+def _charted(page: Page) -> None:
+    page.wait_for_selector("#series .trace")
+    page.wait_for_timeout(500)
 
 
 def incident(browser: Browser, web: WebProcess) -> None:

@@ -29,6 +29,9 @@ BEGIN
           AND relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
     );
     INSERT INTO revision (id, value, epoch) VALUES (1, 0, gen_random_uuid());
+    -- No minute of a scene is derived yet.
+    INSERT INTO rollup_watermark
+    SELECT grain, now() - interval '3 hours' FROM unnest(ARRAY['minute', 'hour']) AS grain;
 END $do$
 """
 

@@ -109,10 +109,18 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = words; }, 1500);
 });
 
+const ROOMS = { w: "/", i: "/incident", c: "/circuits", o: "/overrides", b: "/budgets", a: "/audit" };
+let going = 0;
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
-  event.preventDefault();
-  document.getElementById("find")?.focus();
+  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+  if (performance.now() - going < 1500 && ROOMS[event.key]) {
+    event.stopImmediatePropagation();
+    location.assign(ROOMS[event.key]);
+  } else if (event.key === "/") {
+    event.preventDefault();
+    document.getElementById("find")?.focus();
+  } else if (event.key === "?") document.getElementById("keys")?.showModal();
+  going = event.key === "g" ? performance.now() : 0;
 });
 
 export function typing(node) {

@@ -238,7 +238,6 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "o" && body.dataset.canForce === "yes") {
     (current ?? wall.querySelector(".card:hover, .tile:hover"))?.querySelector(".force")?.click();
   } else if (event.key === "." && order) arrange();
-  else if (event.key === "?") document.getElementById("keys").showModal();
 });
 
 // ---- what a screen reader hears: at most once a second

@@ -1,0 +1,99 @@
+"""The timeline under a hand, and two people on one wall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from controlplane.models import AuditEntry
+from tests import builders
+from tests.browser import WAIT_MS, chromium, new_page
+from tests.dashboard import stories
+from tests.dashboard.server import WebProcess
+from tests.dashboard.test_browser import live, log_in
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+def span(page: Page) -> float:
+    """Milliseconds that the one axis shows."""
+    found: float = page.evaluate(
+        "(([a, b]) => Date.parse(b) - Date.parse(a))(document.getElementById('timeline')"
+        ".layout.xaxis.range)"
+    )
+    return found
+
+
+def test_zoom_and_pan_move_every_row_and_the_link(browser: Browser, web: WebProcess) -> None:
+    stories.brownout()
+    with new_page(browser) as page:
+        log_in(page, web)
+        expect(page.locator("#calm")).to_contain_text("The last incident of the day")
+        page.click("text=Open its timeline")
+        expect(page.locator("#timeline .bars .point path").first).to_be_attached()
+        whole, link = span(page), page.locator("#share").input_value()
+        page.keyboard.press("+")
+        page.wait_for_function("old => document.getElementById('share').value !== old", arg=link)
+        assert span(page) == pytest.approx(whole / 2, rel=0.01)
+        zoomed = page.locator("#share").input_value()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("old => document.getElementById('share').value !== old", arg=zoomed)
+        assert span(page) == pytest.approx(whole / 2, rel=0.01)
+        shared = page.locator("#share").input_value()
+        axes: list[Any] = page.evaluate(
+            "Object.keys(document.getElementById('timeline')._fullLayout)"
+            ".filter(name => /^xaxis/.test(name))"
+        )
+        assert axes == ["xaxis"]
+        # Whoever opens the link sees the same stretch.
+        page.goto(shared)
+        expect(page.locator("#timeline .bars").first).to_be_attached()
+        assert span(page) == pytest.approx(whole / 2, rel=0.01)
+
+
+def test_two_people_see_who_has_it(browser: Browser, web: WebProcess) -> None:
+    one = builders.instance(builders.gateway("chat"))
+    builders.circuit_state(one, builders.circuit(), "Open")
+    builders.product_person("second")
+    with new_page(browser) as first, new_page(browser) as second:
+        log_in(first, web)
+        second.goto(web.url)
+        second.fill("#username", "second")
+        second.fill("#password", builders.PASSWORD)
+        second.click("text=Log in")
+        live(second)
+        first.click("text=I have it")
+        live(first)
+        expect(first.locator("#claim")).to_contain_text("Give it up")
+        claim = second.locator("#claim .claimed")
+        expect(claim).to_contain_text("oncall has it", timeout=WAIT_MS)
+        expect(second.locator("text=I have it")).to_be_hidden()
+        second.click("text=Take over")
+        live(second)
+        expect(first.locator("#claim .claimed")).to_contain_text("second has it")
+        builders.override("ObserveOnly", provider="openai", created_by="second")
+        expect(second.locator(".release-mine")).to_be_visible()
+        expect(first.locator(".release-mine")).to_be_hidden()
+    assert AuditEntry.objects.filter(action="claim").count() == 2
+
+
+def test_a_person_finds_the_keys_on_every_page(browser: Browser, web: WebProcess) -> None:
+    with new_page(browser) as page:
+        log_in(page, web)
+        page.keyboard.press("g")
+        page.keyboard.press("c")
+        expect(page).to_have_url(f"{web.url}/circuits")
+        page.keyboard.press("?")
+        expect(page.locator("#keys")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("/")
+        expect(page.locator("#find")).to_be_focused()
