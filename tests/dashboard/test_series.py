@@ -1,4 +1,4 @@
-"""The last hour of a circuit and of a budget: gaps stay gaps, limits are drawn, ratios are right."""
+"""The last hour of a circuit and of a budget: gaps stay gaps, ratios and limits are right."""
 
 from __future__ import annotations
 
