@@ -19,7 +19,7 @@ from controlplane.domain.overrides import OverrideMode
 from controlplane.errors import Problem
 from controlplane.models import Delivery, Override
 from controlplane.reports import wall
-from dashboard import present
+from dashboard import present, spelled
 from dashboard.fleet import Fleet
 from dashboard.progress import Progress, follow
 from dashboard.views.page import actor_of, room, show
@@ -73,6 +73,8 @@ def progress_answer(request: HttpRequest, row: Override) -> HttpResponse:
         "gateways": present.gateways_words(row.gateway, row.selector),
         "progress": progress,
         "poll": poll and progress.since_s < 3600,
+        "yaml": spelled.as_yaml(row),
+        "curl": spelled.as_curl(row, request.build_absolute_uri("/").rstrip("/")),
         "over": row.ended_at is not None or row.expires_at <= now,
         "presets": [(m, present.lasting(m * 60)) for m in PRESETS[OverrideMode(row.mode)]],
     }
