@@ -80,15 +80,18 @@ def _used(
         if seen.stream.progress.error is not None and not observation.context.bytes_sent_to_client:
             return None, "not_billed"
         return tokens, "billed" if verdict.ok else "unknown"
-    prompt = asked.prompt_estimate()
     if seen.status is not None and seen.fault is None:
-        output = usage.estimate_tokens(len(seen.body or b""))
-        tokens = usage.tokens(provider, body, prompt_estimate=prompt, output_estimate=output)
+        tokens = usage.tokens(provider, body)
+        if tokens.input is None or tokens.output is None:
+            output = usage.estimate_tokens(len(seen.body or b""))
+            prompt = asked.prompt_estimate()
+            tokens = usage.fill(tokens, prompt_estimate=prompt, output_estimate=output)
         if tokens.estimated and not verdict.ok:
             return None, "not_billed"
         return tokens, "billed"
     if not seen.progress.left_us:
         return None, "not_billed"
+    prompt = asked.prompt_estimate()
     return usage.tokens(provider, None, prompt_estimate=prompt, output_estimate=0), "unknown"
 
 

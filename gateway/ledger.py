@@ -90,7 +90,8 @@ class Ledger:
 
     def begun(self, circuit: Circuit, send: Send, key: str, waited_s: float) -> Attempt:
         """Put the begin mark of an attempt into the spool."""
-        at = self._clock.wall()
+        # Before the first attempt nothing was waited for: it begins when its request did.
+        at = self.started_at if send.ordinal == 1 and not waited_s else self._clock.wall()
         mark = Attempt(
             id=_mint(at),
             occurred_at=at,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ class Upstream:
             timeout=_NO_TIMEOUT,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+            request_class=_Request,
         )
 
     async def close(self) -> None:
@@ -130,6 +130,13 @@ class Upstream:
 def headers_passed_on(headers: Mapping[str, str]) -> dict[str, str]:
     """The few headers of the caller that a provider gets to see."""
     return {name: headers[name] for name in _PASSED_ON if name in headers}
+
+
+class _Request(aiohttp.ClientRequest):
+    """Sends the headers that it is given and none of the library's own."""
+
+    def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
+        return
 
 
 class _Connector(aiohttp.TCPConnector):
