@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controlplane.domain.backoff import BackoffPolicy
 from controlplane.domain.budget import BudgetPolicy, Level
 from controlplane.domain.budgets import Budgets
 from controlplane.domain.circuit import Circuit
@@ -53,6 +54,7 @@ SPECS = st.builds(
     body_small=st.booleans(),
     redelivery=st.booleans(),
     max_wait_s=st.one_of(st.none(), st.floats(0, 10)),
+    backoff=st.just(BackoffPolicy()),
 )
 REFUSALS = st.builds(
     Refusal, st.sampled_from(Gate), st.just("x"), st.one_of(st.none(), st.floats(0, 200))
