@@ -74,7 +74,21 @@ class _Debounced:
             await asyncio.sleep(DEBOUNCE_SECONDS)
 
 
+    async def stop(self) -> None:
+        """Send no more: whoever would be woken finds it by polling."""
+        task, self._task = self._task, None
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
 _observed = _Debounced("observed")
+
+
+async def stop_notifying() -> None:
+    """Before the pool is closed: a late notification would open it again."""
+    await _observed.stop()
 
 
 class Wakeups:

@@ -9,7 +9,7 @@ from controlplane.api.hot import lifespan
 from controlplane.api.hot.auth import forget_tokens
 from controlplane.models.pool import close_pool
 from controlplane.models.registry import forget_circuits
-from controlplane.notify import Hub, hub
+from controlplane.notify import Hub, hub, stop_notifying
 from controlplane.watch.heads import heads
 
 
@@ -22,6 +22,7 @@ async def hot_pool(transactional_db: None) -> AsyncIterator[None]:
     # An event belongs to the loop in which it was first waited for: a test's own.
     lifespan.stopping = asyncio.Event()
     yield
+    await stop_notifying()
     await close_pool()
 
 

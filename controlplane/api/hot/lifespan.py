@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from controlplane.api.hot.http import Receive, Send
 from controlplane.models.pool import close_pool, pool
+from controlplane.notify import stop_notifying
 
 stopping = asyncio.Event()
 # Background work of this process: called at start, each returns the coroutine that ends it.
@@ -55,6 +56,7 @@ async def lifespan(receive: Receive, send: Send) -> None:
             stopping.set()
             for end in reversed(ends):
                 await end()
+            await stop_notifying()
             await close_pool()
             await send({"type": "lifespan.shutdown.complete"})
             return

@@ -32,9 +32,8 @@ async def status(scope: Scope, receive: Receive, send: Send) -> None:
     caller.must_be(scope["path_params"]["name"])
     boot_id = _boot_id(scope["path_params"]["boot"])
     report = decode(await read_body(scope, receive, BODY_LIMIT))
-    now = datetime.now(UTC)
     try:
-        receipt = await accept_report(caller.gateway_id, caller.gateway, boot_id, report, now)
+        receipt = await accept_report(caller.gateway_id, caller.gateway, boot_id, report)
     except psycopg.DataError as error:
         # What the types let through and a column does not hold: a number beyond 64 bits.
         raise _invalid(f"a value cannot be stored: {error.diag.message_primary}") from error

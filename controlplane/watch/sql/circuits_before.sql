@@ -1,4 +1,4 @@
--- What the wall shows of an instance's breakers, to tell a change from a heartbeat.
-SELECT c.provider, c.model, c.region, s.number, s.state, s.mode, s.override_uid, s.would_be,
-       s.ramp_percent, s.stuck, s.keys_ready, s.keys_total, s.keys_note
-FROM circuit_state s JOIN circuit c ON c.id = s.circuit_id WHERE s.instance_id = %(instance)s
+-- What the wall shows of instances' breakers, to tell a change from a heartbeat.
+SELECT s.instance_id, c.provider, c.model, c.region, s.number, s.state, s.mode, s.override_uid,
+       s.would_be, s.ramp_percent, s.stuck, s.keys_ready, s.keys_total, s.keys_note
+FROM circuit_state s JOIN circuit c ON c.id = s.circuit_id WHERE s.instance_id = ANY(%(instances)s)

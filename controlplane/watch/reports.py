@@ -1,0 +1,261 @@
+"""A group of status reports, put beside what the instances were told, in one transaction.
+
+Invariant: reports of one boot are ordered by ``seq`` under the lock of the instance's row; a lower
+one changes nothing. The time of a verdict is that of the first report that gave it, on the control
+plane's clock. Only what a person would see changes wakes the wall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from controlplane.domain.circuit import Circuit
+from controlplane.domain.sync import SILENT_RED
+from controlplane.errors import NotFound
+from controlplane.models.observed import fold_budgets, fold_states
+from controlplane.models.pool import named_sql
+from controlplane.models.registry import circuit_ids, instance_id_of
+from controlplane.watch import local_overrides
+from controlplane.watch.report_rows import (
+    Before,
+    budget_row,
+    circuit_of,
+    delivered,
+    face_of,
+    judged,
+    kept_items,
+    report_row,
+    state_row,
+)
+from controlplane.watch.snapshot import items_of
+from controlplane.wire.status import InstanceStatus, StatusReceipt
+
+_SQL = Path(__file__).parent / "sql"
+_SHOWN = (
+    "received_generation",
+    "applied_generation",
+    "applied_hash",
+    "refused_generation",
+    "epoch",
+    "config_source",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """One report as it came through the door."""
+
+    gateway_id: int
+    gateway: str
+    boot_id: UUID
+    report: InstanceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Answers by gateway, and whether a person would see a change."""
+
+    receipts: dict[int, StatusReceipt]
+    visible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    gateway_id: int
+    instance_id: int
+    report: InstanceStatus
+
+
+async def store(conn: AsyncConnection, group: list[Arrived], now: datetime) -> Stored:
+    """Write what is new in a group of reports. Raises ``NotFound``, ``psycopg.Error``."""
+    newest: dict[tuple[int, UUID], Arrived] = {}
+    for one in group:
+        held = newest.get((one.gateway_id, one.boot_id))
+        if held is None or one.report.seq > held.report.seq:
+            newest[one.gateway_id, one.boot_id] = one
+    # Outside the transaction: a new circuit or instance is known to everybody at once.
+    named = [circuit_of(c) for one in newest.values() for c in one.report.circuits]
+    ids = await circuit_ids(conn, named, now)
+    reports = []
+    for one in newest.values():
+        instance_id = await instance_id_of(
+            conn, one.gateway_id, one.boot_id, one.report.slot, now, alive_at=now
+        )
+        reports.append(_Report(one.gateway_id, instance_id, one.report))
+    async with conn.transaction():
+        visible = await _Fold(conn, ids, now).run(reports)
+        receipts = await _receipts(conn, {one.gateway_id: one.gateway for one in group})
+    return Stored(receipts, visible)
+
+
+async def _receipts(conn: AsyncConnection, gateways: dict[int, str]) -> dict[int, StatusReceipt]:
+    found = {}
+    for row in await _heads(conn, gateways):
+        if row["generation"] is None:
+            raise NotFound(
+                f"Gateway {gateways[row['id']]} has no configuration yet; run manage.py bootstrap.",
+                code="not_compiled",
+            )
+        found[row["id"]] = StatusReceipt(
+            generation=row["generation"],
+            hash=row["hash"],
+            epoch=row["epoch"],
+            server_time=row["server_time"],
+            instances=max(1, row["instances"]),
+        )
+    return found
+
+
+async def _heads(conn: AsyncConnection, gateways: Iterable[int]) -> list[dict[str, Any]]:
+    live_s = SILENT_RED.total_seconds()
+    return await _rows(conn, "heads.sql", gateways=list(gateways), live_s=live_s)
+
+
+class _Fold:
+    """One transaction's work."""
+
+    def __init__(self, conn: AsyncConnection, ids: dict[Circuit, int], now: datetime) -> None:
+        self._conn = conn
+        self._ids = ids
+        self._now = now
+
+    async def run(self, reports: list[_Report]) -> bool:
+        """Write the reports that are the newest of their boots; True when something shows."""
+        instances = [one.instance_id for one in reports]
+        held = await _rows(self._conn, "instances_for_reports.sql", instances=instances)
+        before: dict[int, Before] = {row["id"]: row for row in held}
+        fresh = [r for r in reports if r.report.seq > before[r.instance_id]["status_seq"]]
+        if not fresh:
+            return False
+        visible = await self._moved(fresh)
+        for one in fresh:
+            told, slot = one.report.local_overrides, one.report.slot
+            visible |= await local_overrides.keep(self._conn, one.gateway_id, slot, told, self._now)
+        await self._fold_observed(fresh)
+        kept = {
+            one.instance_id: kept_items(one.report, before[one.instance_id]["items"], self._now)
+            for one in fresh
+        }
+        await self._deliver(fresh, before, {i: news for i, (_, news) in kept.items()})
+        rows = [report_row(one.instance_id, one.report, kept[one.instance_id][0]) for one in fresh]
+        await self._run("put_report.sql", rows)
+        return visible or any(
+            _differs(one.report, before[one.instance_id]) or bool(kept[one.instance_id][1])
+            for one in fresh
+        )
+
+    async def _fold_observed(self, fresh: list[_Report]) -> None:
+        states, budgets = [], []
+        for one in fresh:
+            where = {"gateway_id": one.gateway_id, "instance_id": one.instance_id}
+            states += [
+                state_row(c, self._ids[circuit_of(c)], self._now, **where)
+                for c in one.report.circuits
+            ]
+            budgets += [budget_row(b, self._now, **where) for b in one.report.budgets]
+        await fold_states(self._conn, states)
+        await fold_budgets(self._conn, budgets)
+
+    async def _moved(self, fresh: list[_Report]) -> bool:
+        """True when a breaker differs from what is stored in anything that the wall shows.
+
+        What is stored and not reported any more is taken away: a target that left the
+        configuration would stand on the wall for ever.
+        """
+        instances = [one.instance_id for one in fresh]
+        sql = named_sql(_SQL / "circuits_before.sql")
+        cursor = await self._conn.execute(sql, {"instances": instances})
+        stored: dict[int, dict[Any, Any]] = {instance: {} for instance in instances}
+        for instance, provider, model, region, *face in await cursor.fetchall():
+            stored[instance][provider, model, region] = tuple(face)
+        moved = False
+        for one in fresh:
+            faces = {tuple(circuit_of(c)): face_of(c) for c in one.report.circuits}
+            known = stored[one.instance_id]
+            gone = [name for name in known if name not in faces] if faces else []
+            if gone:
+                await self._forget(one, gone)
+            moved |= bool(gone) or any(known.get(name) != face for name, face in faces.items())
+        return moved
+
+    async def _forget(self, one: _Report, gone: list[tuple[str, str, str]]) -> None:
+        values = {
+            "instance": one.instance_id,
+            "sent_at": one.report.sent_at,
+            "providers": [name[0] for name in gone],
+            "models": [name[1] for name in gone],
+            "regions": [name[2] for name in gone],
+        }
+        await self._conn.execute(named_sql(_SQL / "forget_circuits.sql"), values)
+
+    async def _deliver(
+        self, fresh: list[_Report], before: dict[int, Before], news: dict[int, list[Any]]
+    ) -> None:
+        """Keep what became of each item; an item without a verdict yet is delivered, no more."""
+        rows: list[dict[str, Any]] = []
+        lifts: list[dict[str, Any]] = []
+        arrived = [r for r in fresh if _newly_received(r.report, before[r.instance_id])]
+        specs = await self._specs(arrived)
+        for one in fresh:
+            where = {"gateway_id": one.gateway_id, "instance_id": one.instance_id}
+            rows += [where | judged(item) for item in news[one.instance_id]]
+            told = {(item.uid, item.generation) for item in one.report.items}
+            rows += [
+                where | delivered(kind, item)
+                for kind, item in specs.get(one.instance_id, [])
+                if (item.uid, item.generation) not in told
+            ]
+            was = before[one.instance_id]["applied_generation"]
+            if one.report.applied_generation != was or news[one.instance_id]:
+                held = [f"{item.uid}/{item.generation}" for item in one.report.items]
+                lifts.append({"instance_id": one.instance_id, "held": held})
+        await self._run("put_deliveries.sql", rows)
+        await self._run("lift_deliveries.sql", lifts)
+
+    async def _specs(self, arrived: list[_Report]) -> dict[int, list[Any]]:
+        """The items of the present generation, for the instances that have just received it."""
+        if not arrived:
+            return {}
+        gateways = {one.gateway_id for one in arrived}
+        heads = {row["id"]: row for row in await _heads(self._conn, gateways)}
+        current = [
+            one
+            for one in arrived
+            if (one.report.epoch, one.report.received_generation)
+            == (heads[one.gateway_id]["epoch"], heads[one.gateway_id]["generation"])
+        ]
+        wanted = list({one.gateway_id for one in current})
+        found = await _rows(self._conn, "specs.sql", gateways=wanted) if wanted else []
+        items = {row["gateway_id"]: items_of(row["spec"].encode()).by_kind() for row in found}
+        return {one.instance_id: items[one.gateway_id] for one in current}
+
+    async def _run(self, file: str, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            document = msgspec.json.encode(rows).decode()
+            values = {"rows": document, "now": self._now}
+            await self._conn.execute(named_sql(_SQL / file), values)
+
+
+def _newly_received(report: InstanceStatus, before: Before) -> bool:
+    return bool(report.received_generation != before["received_generation"])
+
+
+def _differs(report: InstanceStatus, before: Before) -> bool:
+    first = before["status_seq"] == 0
+    left = report.goodbye and not before["has_left"]
+    return first or left or any(getattr(report, name) != before[name] for name in _SHOWN)
+
+
+async def _rows(conn: AsyncConnection, file: str, **values: object) -> list[dict[str, Any]]:
+    async with conn.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(named_sql(_SQL / file), values)
+        return await cursor.fetchall()
