@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -56,9 +57,12 @@ class Items(msgspec.Struct):
         return [(kind, item) for kind, items in lists.items() for item in items]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Head:
-    """One reading of a gateway's desired state. ``spec`` is None when the caller has it."""
+    """One reading of a gateway's desired state. ``spec`` is None when the caller has it.
+
+    The frames are encoded once, however many streams they are sent to.
+    """
 
     gateway: str
     epoch: str
@@ -76,6 +80,7 @@ class Head:
         """Changes exactly when the content does."""
         return f'"{self.generation}-{self.hash}"'
 
+    @cached_property
     def bookmark(self) -> bytes:
         """The frame for a caller who is current."""
         return msgspec.json.encode(
@@ -89,6 +94,7 @@ class Head:
             )
         )
 
+    @cached_property
     def snapshot(self) -> bytes:
         """The full snapshot (``wire.desired.Snapshot``), the spec spliced in as it was hashed."""
         assert self.spec is not None

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg_pool import PoolTimeout
@@ -24,6 +25,8 @@ from controlplane.watch.snapshot import Head, read_head
 BOOKMARK_SECONDS = 10.0
 # How often the reader's token is looked at again.
 TOKEN_SECONDS = 5.0
+# How old a reading may be that is sent to one more stream of the same gateway.
+FRESH_SECONDS = 0.1
 MAX_STREAMS = 2000
 MAX_STREAMS_A_GATEWAY = 200
 _open: dict[int, int] = {}
@@ -71,23 +74,26 @@ async def frames(
         while not ended.is_set():
             if _identity(head) != sent:
                 if head.spec is None:
-                    head = await _read(gateway_id, head.gateway, "")
-                yield _frame("snapshot", head.revision, head.snapshot())
+                    head = await _read(
+                        gateway_id, head.gateway, Position(head.epoch, head.revision)
+                    )
+                yield _frame("snapshot", head.revision, head.snapshot)
                 sent = _identity(head)
                 bookmark_at = time.monotonic() + BOOKMARK_SECONDS
             elif time.monotonic() >= bookmark_at:
-                yield _frame("bookmark", head.revision, head.bookmark())
+                yield _frame("bookmark", head.revision, head.bookmark)
                 bookmark_at = time.monotonic() + BOOKMARK_SECONDS
             if time.monotonic() >= until:
                 return
             left = min(bookmark_at, until, token_at) - time.monotonic()
-            moved = await _news(heads, Position(head.epoch, head.revision), ended, left)
+            seen = Position(head.epoch, head.revision)
+            at = await _news(heads, seen, ended, left)
             if time.monotonic() >= token_at:
                 if not await allowed():
                     return
                 token_at = time.monotonic() + TOKEN_SECONDS
-            if moved or time.monotonic() >= bookmark_at:
-                head = await _read(gateway_id, head.gateway, head.hash)
+            if at != seen or time.monotonic() >= bookmark_at:
+                head = await _read(gateway_id, head.gateway, at)
     except (psycopg.Error, PoolTimeout) as error:
         log.warning("the watch of %s ends: %s", head.gateway, error)
 
@@ -100,19 +106,60 @@ def _frame(event: str, revision: int, data: bytes) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (revision, event.encode(), data)
 
 
-async def _read(gateway_id: int, gateway: str, known_hash: str) -> Head:
-    async with (await pool()).connection() as conn:
-        return await read_head(conn, gateway_id, gateway, known_hash)
+class _Shared:
+    """One reading for the streams of a gateway that wake at the same moment.
+
+    A hundred instances of one gateway want the same bytes: they are read and encoded once. A
+    reading serves those who came before it began, and for ``FRESH_SECONDS`` after, so that no
+    remaining second is off by more than that.
+    """
+
+    def __init__(self) -> None:
+        self._reading: asyncio.Task[Head] | None = None
+        self._head: Head | None = None
+        self._at = float("-inf")
+
+    async def read(self, gateway_id: int, gateway: str, beyond: Position) -> Head:
+        head = self._head
+        fresh = time.monotonic() - self._at < FRESH_SECONDS
+        if head is not None and fresh and _is_at(head, beyond):
+            return head
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(gateway_id, gateway))
+        reading = self._reading
+        head = await asyncio.shield(reading)
+        # It may have begun before what we wait for was committed.
+        return head if _is_at(head, beyond) else await self._read(gateway_id, gateway)
+
+    async def _read(self, gateway_id: int, gateway: str) -> Head:
+        async with (await pool()).connection() as conn:
+            began = time.monotonic()
+            head = await read_head(conn, gateway_id, gateway)
+        self._head, self._at = head, began
+        return head
 
 
-async def _news(heads: Heads, seen: Position, ended: asyncio.Event, timeout: float) -> bool:
-    """Return when desired state moved beyond ``seen`` (True), the stream ends, or time is up."""
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _Shared]] = WeakKeyDictionary()
+
+
+async def _read(gateway_id: int, gateway: str, beyond: Position) -> Head:
+    """A reading that is not older than ``beyond``."""
+    mine = _shared.setdefault(asyncio.get_running_loop(), {})
+    return await mine.setdefault(gateway_id, _Shared()).read(gateway_id, gateway, beyond)
+
+
+def _is_at(head: Head, beyond: Position) -> bool:
+    return head.epoch == beyond.epoch and head.revision >= beyond.revision
+
+
+async def _news(heads: Heads, seen: Position, ended: asyncio.Event, timeout: float) -> Position:
+    """The position when it moved beyond ``seen``; ``seen`` when the stream ends or time is up."""
     moved = asyncio.create_task(heads.beyond(seen, timeout))
     stop = asyncio.create_task(ended.wait())
     try:
         await asyncio.wait({moved, stop}, return_when=asyncio.FIRST_COMPLETED)
         at = moved.result() if moved.done() else seen
-        return at.epoch != seen.epoch or at.revision > seen.revision
+        return at if at.epoch != seen.epoch or at.revision > seen.revision else seen
     finally:
         moved.cancel()
         stop.cancel()

@@ -47,7 +47,7 @@ async def config(scope: Scope, receive: Receive, send: Send) -> None:
     if _has(header(scope, b"if-none-match"), head.etag):
         await answer(send, 304, b"", headers=(etag,))
     else:
-        await answer(send, 200, head.snapshot(), headers=(etag,))
+        await answer(send, 200, head.snapshot, headers=(etag,))
 
 
 async def _ahead(conn: AsyncConnection, caller: Caller, head: Head, generation: int) -> None:
