@@ -13,7 +13,7 @@ OFFLINE = DATABASE_URL=postgresql://nobody@127.0.0.1:9/none SWITCHGEAR_SECRET_KE
 export PYTHON
 
 .SILENT:
-.PHONY: up venv venv-dev test check bench screenshots
+.PHONY: e2e up venv venv-dev test check bench screenshots
 .DEFAULT_GOAL := up
 
 up:
@@ -25,8 +25,12 @@ venv:
 venv-dev:
 	$(INSTALL) requirements-dev.lock
 
+# What needs no whole product; `e2e` starts the product as real processes, again and again.
 test: venv-dev
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -m "not e2e" $(ARGS)
+
+e2e: venv-dev
+	$(PY) -m pytest -m e2e $(ARGS)
 
 check: venv-dev
 	$(VENV)/bin/ruff check .

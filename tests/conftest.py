@@ -4,9 +4,11 @@ Tests marked `django_db` get the server by themselves. Others ask for `postgres`
 server, `postgres.dsn(dbname)`) or `make_database` (new databases, dropped at the end).
 """
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 
+import hypothesis
 import psycopg
 import pytest
 from django.conf import settings
@@ -14,6 +16,13 @@ from django.db.backends.postgresql.operations import DatabaseOperations
 from psycopg import sql
 
 from tests.embedded import POSTGRES, TestPostgres
+
+
+# No test is about speed, so an example may take as long as a busy machine needs. CI draws the same
+# examples every time: what it says depends on the commit alone. A developer's run explores.
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
 
 @pytest.fixture(scope="session")
