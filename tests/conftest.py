@@ -17,7 +17,6 @@ from psycopg import sql
 
 from tests.embedded import POSTGRES, TestPostgres
 
-
 # No test is about speed, so an example may take as long as a busy machine needs. CI draws the same
 # examples every time: what it says depends on the commit alone. A developer's run explores.
 hypothesis.settings.register_profile("explore", deadline=None)
