@@ -65,7 +65,7 @@ class _Phase(Enum):
 
 
 class RequestLoop:
-    """The state of one request. Used by one task at a time; not locked."""
+    """The state of one request. One task at a time; ``ValueError`` for an impossible plan."""
 
     __slots__ = (
         "_asked",
@@ -92,7 +92,6 @@ class RequestLoop:
     def __init__(
         self, spec: RequestSpec, grants: RetryGrants, task: AttemptAllowance | None = None
     ) -> None:
-        """Raises ``ValueError`` naming the field of a plan that cannot be followed."""
         spec.check()
         self._spec = spec
         self._grants = grants
