@@ -73,7 +73,6 @@ class _Debounced:
                 log.warning("%s was not notified (readers poll): %s", self._topic, error)
             await asyncio.sleep(DEBOUNCE_SECONDS)
 
-
     async def stop(self) -> None:
         """Send no more: whoever would be woken finds it by polling."""
         task, self._task = self._task, None
