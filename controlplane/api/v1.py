@@ -1,7 +1,7 @@
 """``/api/v1``: the people's API, put together. ``path("api/v1/", api.urls)``.
 
 Invariant: every route has an actor (``door.authenticate``) and every error is a problem document.
-The interactive docs page of the library loads from a CDN, so only the document itself is served.
+The library's own docs page loads from a CDN; ours (``reference``) needs nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from controlplane.api.door import StrictParser, authenticate, install_errors
 from controlplane.api.fleet_routes import circuit_routes, gateways
 from controlplane.api.overrides import router as overrides
 from controlplane.api.probes import router as probes
+from controlplane.api.reference import Reference
 from controlplane.api.reports import router as reports
 from controlplane.api.settings_routes import router_of
 
@@ -24,7 +25,8 @@ api = Api(
     version="1",
     urls_namespace="api-v1",
     description="Control plane for the circuit breakers of LLM gateways.",
-    docs_url=None,
+    docs=Reference(),
+    docs_url="/docs",
     auth=authenticate,
     parser=StrictParser(),
 )

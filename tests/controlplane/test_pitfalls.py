@@ -1,7 +1,7 @@
-"""What other control planes got wrong, by its number in our list of 25 (docs/pitfalls.md).
+"""What other control planes got wrong, by its number in our list of 25: the control plane's side.
 
-Those of the gateway's side stand in tests/gateway/test_pitfalls.py; a number that is not here or
-there is tested where the list says.
+A number that is not here is about the breakers, the gateway, the wall or money, and is tested with
+its part. The gateway's side of 4 is in tests/gateway/test_probes_and_shrinking.
 """
 
 import ast
