@@ -22,7 +22,7 @@ from controlplane.wire.events import Attempt, Outcome, Refusal
 LOCK = "hashtext('switchgear_watermarks')"
 # A task may reach so far back (design 4.7: frozen 7 days after its last request).
 _LONGEST_TASK = timedelta(days=8)
-_HOUR = timedelta(hours=1)
+_LONGEST_REQUEST = timedelta(days=1)
 _SHARE = f"SELECT pg_advisory_xact_lock_shared({LOCK})"
 _WATERMARKS = "SELECT grain, upto FROM rollup_watermark"
 # An update and no "do nothing": it holds the mark until commit, so that the job waits for us.
@@ -31,16 +31,28 @@ INSERT INTO rollup_dirty AS d (grain, at)
 SELECT grain, at FROM unnest(%s::text[], %s::timestamptz[]) AS m(grain, at) ORDER BY grain, at
 ON CONFLICT (grain, at) DO UPDATE SET at = EXCLUDED.at
 """
-_TASK_SPANS = """
-SELECT first_started_at, GREATEST(last_ended_at, explicit_at)
-FROM task JOIN unnest(%s::int[], %s::text[], %s::text[]) AS w(gateway_id, tenant, task)
-  USING (gateway_id, tenant, task)
+# By the reach of derive_hour.sql: a request's attempts lie up to a day before its end, a task's up
+# to eight. A word about a task may change how each of its attempts is judged, and in which hour it
+# closes: any hour in which one of its words would have closed it.
+_OF_TASKS = """
+WITH w AS MATERIALIZED (
+    SELECT * FROM unnest(%(gateways)s::int[], %(tenants)s::text[], %(tasks)s::text[])
+        AS w(gateway_id, tenant, task)
+)
+SELECT a.occurred_at FROM w JOIN attempt a USING (gateway_id, tenant, task)
+WHERE a.occurred_at >= %(oldest)s AND a.occurred_at < %(before)s
+UNION ALL
+SELECT CASE WHEN o.explicit THEN o.occurred_at
+       ELSE COALESCE(o.ended_at, o.occurred_at) + interval '15 minutes' END
+FROM w JOIN outcome o USING (gateway_id, tenant, task)
+WHERE o.occurred_at >= %(oldest)s
 """
-# The ends of requests whose attempts came late, and the attempts of ends that do not say when their
-# request began.
-_OTHER_HALVES = """
-SELECT occurred_at FROM outcome WHERE request = ANY(%s)
-UNION ALL SELECT occurred_at FROM attempt WHERE request = ANY(%s)
+_OF_REQUESTS = """
+SELECT occurred_at FROM attempt
+WHERE request = ANY(%(failed)s) AND occurred_at >= %(oldest)s AND occurred_at < %(before)s
+UNION ALL
+SELECT occurred_at FROM outcome
+WHERE request = ANY(%(late)s) AND occurred_at >= %(oldest)s
 """
 
 
@@ -68,16 +80,16 @@ async def mark(conn: AsyncConnection, new: Iterable[Item], marks: Watermarks) ->
     for item in new:
         found.add(item)
     if found.tasks:
-        columns = [list(column) for column in zip(*found.tasks, strict=True)]
-        spans = await conn.execute(_TASK_SPANS, columns)
-        for begun, ended in await spans.fetchall():
-            if ended is not None:
-                # A task's end by idleness lies up to a quarter of an hour behind its last word.
-                found.add_hours(begun or ended, ended + _HOUR / 4)
-    if found.late or found.begun_unknown:
-        halves = await conn.execute(_OTHER_HALVES, (found.late, found.begun_unknown))
-        for (at,) in await halves.fetchall():
-            found.add_hours(at, at)
+        gateways, tenants, tasks = (list(column) for column in zip(*found.tasks, strict=True))
+        given = {"gateways": gateways, "tenants": tenants, "tasks": tasks}
+        reach = {"oldest": found.oldest - _LONGEST_TASK, "before": marks.hour}
+        for (at,) in await (await conn.execute(_OF_TASKS, given | reach)).fetchall():
+            found.add_hour(at)
+    if found.late or found.failed:
+        given = {"failed": found.failed, "late": found.late}
+        reach = {"oldest": found.oldest - _LONGEST_REQUEST, "before": marks.hour}
+        for (at,) in await (await conn.execute(_OF_REQUESTS, given | reach)).fetchall():
+            found.add_hour(at)
     rows = [("hour", at) for at in sorted(found.hours)]
     rows += [("minute", at) for at in sorted(found.minutes)]
     if rows:
@@ -91,33 +103,32 @@ class _Found:
         self._marks = marks
         self.minutes: set[datetime] = set()
         self.hours: set[datetime] = set()
+        self.oldest = marks.hour
         self.tasks: set[tuple[int, str, str]] = set()
         self.late: list[UUID] = []
-        self.begun_unknown: list[UUID] = []
+        self.failed: list[UUID] = []
 
     def add(self, item: Item) -> None:
         """Add what one new event has made wrong."""
         event, at = item.event, item.event.occurred_at
-        if isinstance(event, Attempt | Refusal):
+        if not isinstance(event, Attempt | Refusal | Outcome):
+            return
+        self.oldest = min(self.oldest, at)
+        self.add_hour(at)
+        late = at < self._marks.hour
+        if isinstance(event, Outcome):
+            # Of a request alone: its attempts are judged by its failure and by nothing else.
+            if event.request is not None and not event.task and not event.success:
+                self.failed.append(event.request)
+        else:
             if at < self._marks.minute:
                 self.minutes.add(minute_of(at))
-            if at < self._marks.hour:
-                self.hours.add(hour_of(at))
+            if late:
                 self.late.append(event.request)
-                self._add_task(item, event.tenant, event.task)
-        elif isinstance(event, Outcome):
-            self.add_hours(event.started_at or at, at)
-            self._add_task(item, event.tenant, event.task)
-            if event.started_at is None and event.request is not None:
-                self.begun_unknown.append(event.request)
+        if event.task and (late or isinstance(event, Outcome)):
+            self.tasks.add((item.origin.gateway_id, event.tenant, event.task))
 
-    def add_hours(self, begun: datetime, ended: datetime) -> None:
-        """Add the hours from ``begun`` to ``ended`` that are derived."""
-        at = hour_of(max(begun, ended - _LONGEST_TASK))
-        while at <= ended and at < self._marks.hour:
-            self.hours.add(at)
-            at += _HOUR
-
-    def _add_task(self, item: Item, tenant: str, task: str | None) -> None:
-        if task:
-            self.tasks.add((item.origin.gateway_id, tenant, task))
+    def add_hour(self, at: datetime) -> None:
+        """Add the hour of ``at`` if it is derived."""
+        if at < self._marks.hour:
+            self.hours.add(hour_of(at))
