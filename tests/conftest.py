@@ -5,6 +5,7 @@ server, `postgres.dsn(dbname)`) or `make_database` (new databases, dropped at th
 """
 
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -42,9 +43,19 @@ def django_db_setup(django_db_setup: None, postgres: TestPostgres) -> Iterator[N
     flush = DatabaseOperations.execute_sql_flush
 
     def flush_all(self: DatabaseOperations, statements: list[str]) -> None:
+        # Emptying only what a test filled: a TRUNCATE of every table took 0.9 s after each test,
+        # a DELETE of a few rows takes a millisecond and waits for no reader.
+        tables = sorted(set(re.findall(r'"([a-z_0-9]+)"', " ".join(statements))))
+        asked = " UNION ALL ".join(
+            f"SELECT '{table}' WHERE EXISTS (SELECT FROM \"{table}\")" for table in tables
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(asked)
+            filled = [row[0] for row in cursor.fetchall()]
         # As a replica no trigger fires; the revision's one row is data that migrations made.
         seed = "INSERT INTO revision (id, value, epoch) VALUES (1, 0, gen_random_uuid())"
-        flush(self, ["SET LOCAL session_replication_role = replica", *statements, seed])
+        emptied = [f'DELETE FROM "{table}"' for table in filled]
+        flush(self, ["SET LOCAL session_replication_role = replica", *emptied, seed])
 
     DatabaseOperations.execute_sql_flush = flush_all
     yield
