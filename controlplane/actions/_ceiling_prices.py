@@ -46,23 +46,26 @@ def price_items(book: PriceBook, models: Iterable[Model], at: datetime) -> list[
 
 def _item(book: PriceBook, provider: str, model: str, at: datetime) -> PriceItem | None:
     found = book.find(provider, model, "", at)
-    if found is None or "input" not in found.by_kind:
+    if found is None or found.mixed or "input" not in found.lines:
+        return None
+    pounds = _pounds(book, found.currency, at)
+    if pounds is None:
         return None
     amounts = {}
     for kind in ("input", "output"):
-        row = found.by_kind.get(kind)
+        line = found.lines.get(kind)
         # What answers with no tokens, such as an embedding, has no price for them.
-        amount = Decimal(0) if row is None else _in_pounds(book, row, at)
-        if amount is None:
-            return None
+        per_token = Decimal(0) if line is None else line.per_token
+        amount = EXACT.multiply(per_token.scaleb(6, EXACT), pounds)
         amounts[kind] = f"{amount.normalize(EXACT):f}"
     return PriceItem(
         provider=provider, model=model, input_gbp=amounts["input"], output_gbp=amounts["output"]
     )
 
 
-def _in_pounds(book: PriceBook, row: PriceRow, at: datetime) -> Decimal | None:
-    if row.currency == "GBP":
-        return row.per_million
-    rate = book.rate(row.currency, at)
-    return None if rate is None else EXACT.multiply(row.per_million, rate.gbp)
+def _pounds(book: PriceBook, currency: str, at: datetime) -> Decimal | None:
+    """What one unit of a currency is worth; None where no rate is known."""
+    if currency == "GBP":
+        return Decimal(1)
+    rate = book.rate(currency, at)
+    return None if rate is None else rate.gbp
