@@ -110,7 +110,8 @@ document.addEventListener("click", async (event) => {
 });
 
 const ROOMS = { w: "/", i: "/incident", c: "/circuits", o: "/overrides", b: "/budgets", a: "/audit" };
-let going = 0;
+// When g was pressed; never, at first: a page is younger than the time that g waits for its second key.
+let going = -Infinity;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
   if (performance.now() - going < 1500 && ROOMS[event.key]) {
@@ -120,7 +121,7 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     document.getElementById("find")?.focus();
   } else if (event.key === "?") document.getElementById("keys")?.showModal();
-  going = event.key === "g" ? performance.now() : 0;
+  going = event.key === "g" ? performance.now() : -Infinity;
 });
 
 export function typing(node) {
