@@ -17,7 +17,7 @@ COPY templates ./templates
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     DJANGO_SETTINGS_MODULE=controlplane.settings SWITCHGEAR_VAR=/var/lib/switchgear
 RUN mkdir -p /var/lib/switchgear && chown switchgear /var/lib/switchgear \
-    && SWITCHGEAR_SECRET_KEY=only-while-building-the-static-files DATABASE_URL=postgresql://build@localhost/build \
+    && SWITCHGEAR_SECRET_KEY=no-secret-only-for-offline-commands-0000 DATABASE_URL=postgresql://build@localhost/build \
        SWITCHGEAR_VAR=/app/var python manage.py collectstatic --noinput
 ENV SWITCHGEAR_STATIC=/app/var/static
 USER switchgear

@@ -8,7 +8,7 @@ VENV ?= .venv
 PY = $(VENV)/bin/python
 INSTALL = python=$$(sh controlplane/local/python.sh) && "$$python" -m controlplane.local.install --venv "$(VENV)"
 # Settings for commands that load Django and need no database.
-OFFLINE = DATABASE_URL=postgresql://nobody@127.0.0.1:9/none SWITCHGEAR_SECRET_KEY=only-to-read-the-code
+OFFLINE = DATABASE_URL=postgresql://nobody@127.0.0.1:9/none SWITCHGEAR_SECRET_KEY=no-secret-only-for-offline-commands-0000
 
 export PYTHON
 
