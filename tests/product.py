@@ -36,6 +36,29 @@ def clean_environment(var: Path) -> dict[str, str]:
     }
 
 
+@contextmanager
+def make_up(environ: dict[str, str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """What `make up` runs, ready, with its words in ``output``; whatever happens, it is ended."""
+    with output.open("wb") as stdout:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "controlplane.local"],
+            cwd=CHECKOUT,
+            env=environ,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_until(
+            lambda: b"Ready after" in output.read_bytes() or program.poll() is not None, PATIENCE
+        )
+        assert b"Ready after" in output.read_bytes(), output.read_text()
+        yield program
+    finally:
+        if program.poll() is None:
+            program.terminate()
+        program.wait(60)
+
+
 @dataclass
 class Product:
     """A running product."""
@@ -80,20 +103,5 @@ class Product:
             home.chmod(0o711)
             environ = clean_environment(home / "var") | environment
             output = folder / "make-up.log"
-            with output.open("wb") as stdout:
-                program = subprocess.Popen(
-                    [sys.executable, "-m", "controlplane.local"],
-                    cwd=CHECKOUT,
-                    env=environ,
-                    stdout=stdout,
-                    stderr=subprocess.STDOUT,
-                )
-            try:
-                ready = lambda: b"Ready after" in output.read_bytes()  # noqa: E731
-                wait_until(lambda: ready() or program.poll() is not None, PATIENCE)
-                assert ready(), output.read_text()
+            with make_up(environ, output) as program:
                 yield cls(home / "var", environ, program, output)
-            finally:
-                if program.poll() is None:
-                    program.terminate()
-                program.wait(60)

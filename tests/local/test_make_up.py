@@ -1,24 +1,16 @@
 """All of it at once, as `make up` runs it: up, killed, up again with its data, ended clean."""
 
 import json
-import os
 import signal
 import stat
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from controlplane.local.ports import free_port
 from controlplane.local.probe import answers
 from controlplane.local.spawn import command_line, wait_until
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
+from tests.product import PATIENCE, clean_environment, make_up
 
 pytestmark = pytest.mark.e2e
 
@@ -26,40 +18,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture
 def environ(open_folder: Path) -> dict[str, str]:
     """A var folder and ports of its own, and nothing of the test session's settings."""
-    dropped = ("SWITCHGEAR", "DJANGO", "PYTEST", "DATABASE_URL", "BROKER_URL", "DEMO")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return kept | {
-        "SWITCHGEAR_VAR": str(open_folder / "var"),
-        "SWITCHGEAR_PORT": str(free_port()),
-        "SWITCHGEAR_GATEWAY_PORT": str(free_port()),
-    }
-
-
-def is_ready(out: Path) -> bool:
-    return b"Ready after" in out.read_bytes()
-
-
-@contextmanager
-def running(environ: dict[str, str], out: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The product, ready; whatever happens, it is ended."""
-    with out.open("wb") as output:
-        program = subprocess.Popen(
-            [sys.executable, "-m", "controlplane.local"],
-            cwd=CHECKOUT,
-            env=environ,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_until(
-            lambda: b"Ready after" in out.read_bytes() or program.poll() is not None, PATIENCE
-        )
-        assert b"Ready after" in out.read_bytes(), out.read_text()
-        yield program
-    finally:
-        if program.poll() is None:
-            program.terminate()
-        program.wait(60)
+    return clean_environment(open_folder / "var")
 
 
 def children(var: Path) -> list[int]:
@@ -80,7 +39,7 @@ def test_comes_up_survives_a_kill_keeps_its_data_and_ends_clean(
     var = Path(environ["SWITCHGEAR_VAR"])
     web = f"http://127.0.0.1:{environ['SWITCHGEAR_PORT']}"
     gateway = f"http://127.0.0.1:{environ['SWITCHGEAR_GATEWAY_PORT']}"
-    with running(environ, tmp_path / "first") as program:
+    with make_up(environ, tmp_path / "first") as program:
         assert answers(f"{web}/healthz", f"{web}/readyz", f"{gateway}/healthz")
         credentials = json.loads((var / "credentials.json").read_text())
         assert stat.S_IMODE((var / "credentials.json").stat().st_mode) == 0o600
@@ -93,7 +52,7 @@ def test_comes_up_survives_a_kill_keeps_its_data_and_ends_clean(
         program.wait(10)
         assert wait_until(lambda: not any(map(command_line, started)), 30)
 
-    with running(environ, tmp_path / "second") as program:
+    with make_up(environ, tmp_path / "second") as program:
         assert count_attempts(var) >= seen
         assert json.loads((var / "credentials.json").read_text()) == credentials
         started = children(var)
