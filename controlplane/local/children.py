@@ -176,9 +176,11 @@ class Supervisor:
             return
         self.say(f"Stopping {name} (pid {pid}), left running by an earlier start")
         signal_quietly(pid, number)
-        if not wait_until(lambda: command_line(pid) != command, 10):
+        # The kernel empties a dying process's command line before it closes its files and sockets:
+        # only one that is gone, or a zombie, has let go of its port and its locks.
+        if not wait_until(lambda: command_line(pid) not in (command, ""), 10):
             signal_quietly(pid, signal.SIGKILL, group=True)
-            wait_until(lambda: command_line(pid) != command, 10)
+            wait_until(lambda: command_line(pid) not in (command, ""), 10)
 
     def step(self, name: str, launch: Callable[[], subprocess.Popen[bytes]], log: Path) -> None:
         """Run a command that ends by itself.

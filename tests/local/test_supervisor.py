@@ -251,6 +251,25 @@ def test_leftover_of_an_earlier_supervisor_is_ended(
     earlier.stop()
 
 
+def test_leftover_without_a_command_line_is_still_dying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: list[str]
+) -> None:
+    seen = ["serve", "serve", "", "", None]
+    asked: list[int] = []
+
+    def dying(pid: int) -> str | None:
+        asked.append(pid)
+        return seen[len(asked) - 1]
+
+    monkeypatch.setattr("controlplane.local.children.command_line", dying)
+    monkeypatch.setattr("controlplane.local.children.signal_quietly", lambda *_, **__: None)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "web.json").write_text('{"pid": 4194999, "command": "serve", "signal": 15}')
+    Supervisor(heard.append, run).end_leftovers()
+    assert len(asked) == len(seen), "it went on before the process was gone"
+
+
 def test_pid_file_that_names_a_stranger_harms_nobody(
     supervisor: Supervisor, child: Callable[..., Child], tmp_path: Path
 ) -> None:
