@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from urllib.parse import urlencode
 
 from controlplane.reports import wall_rows
 from dashboard import cards, lanes, present, strip
@@ -17,6 +18,7 @@ from dashboard.cards import Fields
 from dashboard.circuits import CircuitFacts, Rank, facts_of
 from dashboard.fleet import Fleet
 
+PROVIDERS = 6  # links above the cards
 ROOMY_CARDS, ROOMY_CIRCUITS, COMPACT_CIRCUITS = 5, 48, 60
 
 
@@ -113,7 +115,7 @@ def _worst_first(facts: CircuitFacts) -> tuple[object, ...]:
 
 def _titles(fleet: Fleet, circuits: list[CircuitFacts], sick: list[CircuitFacts]) -> Fields:
     serious = any(f.rank <= Rank.OPEN for f in sick)
-    providers = Counter(f.row.provider for f in sick).most_common(6)
+    providers = Counter(f.row.provider for f in sick).most_common(PROVIDERS)
     reachable, known = len(fleet.reachable), len(fleet.members)
     silent = f", {known - reachable} unreachable" if known > reachable else ""
     opened = sum(f.worst_state == "Open" for f in circuits)
@@ -121,11 +123,27 @@ def _titles(fleet: Fleet, circuits: list[CircuitFacts], sick: list[CircuitFacts]
         "page": f"{opened} open" if opened else "Nothing open",
         "attention": "Needs attention" if serious or not sick else "Needs a look",
         "attention_note": f"{len(sick)} of {len(circuits)}",
-        "providers": " · ".join(f"{name} {n}" for name, n in providers) if sick else "",
+        **_providers(providers),
         "healthy": "Healthy",
         "healthy_note": f"{len(circuits) - len(sick)} Closed · "
         f"{reachable} of {present.count(known, 'instance')} in contact{silent}",
     }
+
+
+def _providers(counted: list[tuple[str, int]]) -> Fields:
+    """The sick by provider, each a link that shows this provider alone."""
+    fields: Fields = {}
+    for place in range(PROVIDERS):
+        name, number = counted[place] if place < len(counted) else ("", 0)
+        fields[f"provider{place}"] = f"{name} {number}" if name else None
+        fields[f"provider{place}_href"] = _only(name) if name else None
+    return fields
+
+
+def _only(provider: str) -> str:
+    # A name with blanks in it cannot be one word of the filter; its words find it too.
+    one_word = provider.split() == [provider]
+    return f"/?{urlencode({'q': f'provider:{provider}' if one_word else provider})}"
 
 
 def _groups(well: list[CircuitFacts]) -> tuple[Group, ...]:

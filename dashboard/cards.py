@@ -61,6 +61,7 @@ def card(facts: CircuitFacts, since: datetime, at: datetime) -> Fields:
         "instances": instances_words(facts),
         "wasted": present.money(facts.rates.wasted_gbp) if facts.minutes else present.NOT_KNOWN,
         "wasted_tone": "open" if facts.rates.wasted_gbp >= _LOUD else None,
+        "gateway": facts.gateway,
         "override": override.name if override else None,
     }
 

@@ -59,6 +59,18 @@ class Breaker:
         return self.state.state
 
     @property
+    def since(self) -> datetime:
+        """Since when it is as observed: under a hand, since the hand, not since its process began.
+
+        The automatic breaker below keeps its own ``state.since``.
+        """
+        hand = self.override
+        if hand is None or self.state.mode != hand.mode:
+            return self.state.since
+        took = self.delivery.acknowledged_at if self.delivery else None
+        return max(hand.created_at, took) if took else hand.created_at
+
+    @property
     def enforcement(self) -> str:
         """Enforced, Rejected, Unsupported, Stale, Applying or Unreachable; else the sync word."""
         if not self.member.reachable:
@@ -181,8 +193,18 @@ class CircuitFacts:
     @property
     def since(self) -> datetime | None:
         """Since when the named state stands: the earliest of the instances that are in it."""
-        named = [b.state.since for b in self.breakers if b.observed == self.worst_state]
-        return min(named, default=None)
+        return min((b.since for b in self.named), default=None)
+
+    @property
+    def named(self) -> list[Breaker]:
+        """The breakers in contact that are in the state that the card names."""
+        return [b for b in self.breakers if b.observed == self.worst_state]
+
+    @property
+    def gateway(self) -> str:
+        """The gateway with most of the trouble: where most breakers are as the card says."""
+        counts = Counter(b.member.gateway.name for b in self.named or self.silent)
+        return min(counts, key=lambda name: (-counts[name], name), default="")
 
     @property
     def trips(self) -> int:

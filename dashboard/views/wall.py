@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 from controlplane.errors import InvalidInput
 from controlplane.reports import incident, wall
 from dashboard import present
-from dashboard.board import Board, compose
+from dashboard.board import PROVIDERS, Board, compose
 from dashboard.views.incident import fitted, href, moment
 from dashboard.views.page import person_of, room, show, zone_of
 
@@ -35,7 +35,8 @@ def page(request: HttpRequest) -> HttpResponse:
         return _past(request, at, now)
     board = compose(wall.read())
     last = _last(now) if not board.attention else None
-    return show(request, "wall/wall.html", _context(board) | {"last": last}, at="wall")
+    q = request.GET.get("q", "").replace("\x00", "")[:200]
+    return show(request, "wall/wall.html", _context(board) | {"last": last, "q": q}, at="wall")
 
 
 def _past(request: HttpRequest, at: datetime, now: datetime) -> HttpResponse:
@@ -69,6 +70,7 @@ def _context(board: Board) -> dict[str, Any]:
         "attention": [board.cards[key] for key in board.attention],
         "healthy": healthy,
         "blank": {},
+        "provider_links": [(f"provider{n}", f"href=provider{n}_href") for n in range(PROVIDERS)],
     }
 
 

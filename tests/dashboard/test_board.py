@@ -11,7 +11,7 @@ from controlplane.domain.breaker_policy import Cause
 from controlplane.models import Circuit, Instance
 from controlplane.reports import wall
 from dashboard.board import Board, compose, density
-from dashboard.cards import Fields
+from dashboard.cards import Fields, iso
 from dashboard.why import CAUSES
 from tests import builders
 
@@ -226,3 +226,38 @@ def test_the_soonest_probe_of_the_open_breakers_is_next() -> None:
 
 def test_every_cause_of_a_breaker_has_words() -> None:
     assert {cause.value for cause in Cause} == CAUSES.keys()
+
+
+def test_a_forced_circuit_is_open_since_the_hand_not_since_its_process_began() -> None:
+    [one, two, *_] = three_instances()
+    circuit = builders.circuit()
+    hand = builders.override(provider="openai", created_at=builders.ago(90))
+    took = builders.ago(88)
+    for instance in (one, two):
+        builders.circuit_state(
+            instance, circuit, "Closed", since=builders.ago(7200), mode="ForceOpen",
+            override_uid=str(hand.uid),
+        )  # fmt: skip
+        builders.delivery(instance, hand, acknowledged_at=took)
+    card = card_of(board(), circuit)
+    assert (card["state"], card["since_at"]) == ("Open", iso(took))
+
+
+def test_a_card_names_the_gateway_with_most_of_its_trouble() -> None:
+    chat, batch = builders.gateway("chat"), builders.gateway("batch")
+    circuit = builders.circuit()
+    for number in range(3):
+        builders.circuit_state(builders.instance(chat, f"chat/{number}"), circuit)
+    builders.circuit_state(builders.instance(batch, "batch/0"), circuit, "Open")
+    assert card_of(board(), circuit)["gateway"] == "batch"
+
+
+def test_the_sick_are_counted_by_provider_each_a_link_to_it_alone() -> None:
+    [one, *_] = three_instances()
+    builders.circuit_state(one, builders.circuit("openai", "a"), "Open")
+    builders.circuit_state(one, builders.circuit("openai", "b"), "Open")
+    builders.circuit_state(one, builders.circuit("my own", "c"), "Open")
+    titles = board().titles
+    assert (titles["provider0"], titles["provider0_href"]) == ("openai 2", "/?q=provider%3Aopenai")
+    assert (titles["provider1"], titles["provider1_href"]) == ("my own 1", "/?q=my+own")
+    assert titles["provider2"] is None

@@ -181,6 +181,29 @@ def test_the_order_stands_still_under_the_pointer(page: Page, web: WebProcess) -
     expect(moved).to_be_hidden()
 
 
+def test_cards_stand_under_their_gateway_and_a_provider_alone_can_be_shown(
+    page: Page, web: WebProcess
+) -> None:
+    chat, batch = builders.gateway("chat"), builders.gateway("batch")
+    here, there = builders.instance(chat, "chat/0"), builders.instance(batch, "batch/0")
+    builders.circuit_state(here, builders.circuit("openai", "first"), "Open")
+    builders.circuit_state(there, builders.circuit("azure-openai", "second"), "Open")
+    builders.circuit_state(there, builders.circuit("openai", "third"), "HalfOpen")
+    log_in(page, web)
+    page.click("text=By gateway")
+    expect(page.locator("#attention .heading")).to_have_text(["batch 2", "chat 1"])
+    expect(page.locator(".card-name")).to_have_text(["second", "third", "first"])
+    page.click("#providers >> text=openai 2")
+    expect(page.locator(".card:not(.filtered-out) .card-name")).to_have_text(["third", "first"])
+    page.click("text=Worst first")
+    expect(page.locator("#attention .heading")).to_have_count(0)
+    page.reload()
+    live(page)
+    expect(page.locator(".card:not(.filtered-out) .card-name")).to_have_text(["first", "third"])
+    page.click("#providers >> text=openai 2")
+    expect(page.locator(".card:not(.filtered-out)")).to_have_count(3)
+
+
 def test_a_viewer_sees_that_forcing_takes_an_operator(page: Page, web: WebProcess) -> None:
     [one] = fleet(1)
     builders.circuit_state(one, builders.circuit(), "Open")

@@ -142,11 +142,35 @@ function groupOf(provider, note) {
 
 function wanted() {
   const ids = [...order.attention];
-  if (by === "provider") {
-    const provider = (id) => known(cards.get(id) ?? wall).provider ?? "";
-    ids.sort((a, b) => provider(a).localeCompare(provider(b)));
-  }
+  if (by !== "worst") ids.sort((a, b) => groupName(a).localeCompare(groupName(b)));
   return ids;
+}
+
+function groupName(id) {
+  return known(cards.get(id) ?? wall)[by] ?? "";
+}
+
+// By provider or by gateway the cards stand under headings: a circuit under the gateway that has most of its trouble.
+const headings = new Map();
+function headed(ids) {
+  if (by === "worst") return ids.map((id) => cards.get(id));
+  const nodes = [];
+  let last = null;
+  for (const id of ids) {
+    const name = groupName(id);
+    if (name !== last) nodes.push(heading(name, ids.filter((other) => groupName(other) === name).length));
+    last = name;
+    nodes.push(cards.get(id));
+  }
+  return nodes;
+}
+
+function heading(name, number) {
+  if (!headings.has(name)) headings.set(name, document.getElementById("heading-template").content.firstElementChild.cloneNode(true));
+  const node = headings.get(name);
+  say(node.querySelector("b"), name || "no gateway in contact");
+  say(node.querySelector("span"), String(number));
+  return node;
 }
 
 function ofKind(id, kind) {
@@ -172,7 +196,10 @@ function inOrder(parent, nodes) {
 
 function arrange() {
   document.getElementById("moved").hidden = true;
-  inOrder(zones.card, wanted().map((id) => ofKind(id, "card")).filter(Boolean));
+  const nodes = headed(wanted().filter((id) => ofKind(id, "card")));
+  for (const node of zones.card.querySelectorAll(".heading")) if (!nodes.includes(node)) node.remove();
+  inOrder(zones.card, nodes);
+  if (by !== "worst") filter();
   for (const group of order.healthy) {
     const tiles = groupOf(group.provider, group.note).querySelector(".tiles");
     inOrder(tiles, group.ids.map((id) => ofKind(id, "tile")).filter(Boolean));
@@ -182,7 +209,7 @@ function arrange() {
 }
 
 function offer() {
-  const shown = [...zones.card.children].map((node) => node.dataset.id);
+  const shown = [...zones.card.querySelectorAll(".card")].map((node) => node.dataset.id);
   const want = wanted();
   const moving = new Set([...want.filter((id, i) => shown[i] !== id), ...shown.filter((id, i) => want[i] !== id)]);
   const tag = document.getElementById("moved");
@@ -209,12 +236,35 @@ find.form.addEventListener("submit", (event) => {
   event.preventDefault();
   first.focus();
 });
+// `provider:openai` is that provider alone; any other word may stand anywhere in the name.
+function fits(node, word) {
+  if (word.startsWith("provider:")) return (node.dataset.provider ?? "").toLowerCase() === word.slice(9);
+  return (node.dataset.find ?? "").includes(word);
+}
 function filter() {
   const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-  for (const node of cards.values()) {
-    node.classList.toggle("filtered-out", !words.every((word) => (node.dataset.find ?? "").includes(word)));
+  for (const node of cards.values()) node.classList.toggle("filtered-out", !words.every((word) => fits(node, word)));
+  for (const node of headings.values()) {
+    let next = node.nextElementSibling;
+    while (next?.matches(".card.filtered-out")) next = next.nextElementSibling;
+    node.classList.toggle("filtered-out", !next?.matches(".card"));
+  }
+  for (const link of document.querySelectorAll("#providers a")) {
+    const chosen = new URL(link.href).searchParams.get("q")?.toLowerCase() === find.value.toLowerCase() && find.value !== "";
+    link.toggleAttribute("aria-current", chosen);
+    if (chosen) link.setAttribute("aria-current", "true");
   }
 }
+document.getElementById("providers").addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (!link || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  const asked = new URL(link.href).searchParams.get("q") ?? "";
+  find.value = find.value === asked ? "" : asked;
+  history.replaceState(null, "", find.value ? `/?q=${encodeURIComponent(find.value)}` : "/");
+  filter();
+});
+filter();
 
 // ---- keys
 
