@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from controlplane.domain.circuit import Circuit, format_circuit
 from controlplane.domain.overrides import OverrideMode
 from dashboard import drawing, lanes, present, why
-from dashboard.circuits import Breaker, CircuitFacts, Rank
+from dashboard.circuits import LOCAL, Breaker, CircuitFacts, Rank
 
 Fields = dict[str, str | None]
 
@@ -149,12 +149,12 @@ def _adjective(facts: CircuitFacts) -> str:
 
 
 def _differs(facts: CircuitFacts) -> bool:
-    return any(b.override and b.enforcement != "Enforced" for b in facts.breakers)
+    return any((b.override or b.local) and b.enforcement != "Enforced" for b in facts.breakers)
 
 
 def _edge(facts: CircuitFacts) -> str:
-    forced = facts.override is not None and facts.override.mode != OverrideMode.OBSERVE_ONLY
-    if forced:
+    hand = facts.override or facts.local
+    if hand is not None and hand.mode != OverrideMode.OBSERVE_ONLY:
         return "hand-open" if facts.states["Open"] else "hand"
     return {
         Rank.NOT_IN_FORCE: "open",
@@ -170,16 +170,19 @@ def _edge(facts: CircuitFacts) -> str:
 
 def _next(facts: CircuitFacts) -> Fields:
     """What comes next, and when: the end of an override, a probe, more of the ramp."""
-    override = facts.override
+    override, local = facts.override, facts.local
     trips = f" · {present.count(facts.trips, 'trip')}" if facts.trips > 1 else ""
     found: Fields = {
-        "since_at": iso(facts.since),
+        # A hand on a host is a fact of its own: since when it lies there, not the state under it.
+        "since_at": iso(facts.since if local is None or override else local.created_at),
         "trips": trips,
         "probe_at": None,
         "ends_at": None,
     }
     if override is not None:
         return found | {"ends_at": iso(override.expires_at)}
+    if local is not None:
+        return found | {"ends_at": iso(local.expires_at)}
     if facts.states["Open"]:
         probes = [b.state.next_probe_at for b in facts.breakers if b.observed == "Open"]
         return found | {"probe_at": iso(min((p for p in probes if p), default=None))}
@@ -188,8 +191,8 @@ def _next(facts: CircuitFacts) -> Fields:
 
 def instances_words(facts: CircuitFacts) -> str:
     """``17 enforced · 1 rejected · 2 unreachable``."""
-    order = ["Enforced", "InSync", "Applying", "Stale", "Rejected", "Unsupported", "Unknown"]
-    lower = {"Enforced", "Rejected", "Unsupported", "Applying", "Stale"}
+    order = ["Enforced", LOCAL, "InSync", "Applying", "Stale", "Rejected", "Unsupported", "Unknown"]
+    lower = {"Enforced", LOCAL, "Rejected", "Unsupported", "Applying", "Stale"}
     parts = [
         f"{facts.enforcement[word]} {word.lower() if word in lower else word}"
         for word in order
@@ -212,4 +215,5 @@ def _cell(breaker: Breaker) -> str:
     if breaker.enforcement in ("Rejected", "Unsupported"):
         return "reject"
     kind = {"Open": "open", "HalfOpen": "half", "Ramping": "half"}.get(breaker.observed, "closed")
-    return f"hand-{kind}" if breaker.override and breaker.enforcement == "Enforced" else kind
+    held = breaker.local or (breaker.override and breaker.enforcement == "Enforced")
+    return f"hand-{kind}" if held else kind

@@ -18,6 +18,7 @@ from controlplane.reports import wall_rows
 from controlplane.reports.wall import Rates, minutes_by_circuit, sliding_minute
 from dashboard.fleet import Fleet, Member
 
+LOCAL = "Local"  # an enforcement beside those of ``Sync``
 FAILING_RATIO = 0.05
 FAILING_SAMPLE = 20
 NEAR_BUDGET = 0.7  # of the limit
@@ -45,6 +46,7 @@ class Breaker:
     state: wall_rows.StateRow
     override: wall_rows.OverrideRow | None
     delivery: wall_rows.DeliveryRow | None
+    local: wall_rows.LocalRow | None = None
 
     @property
     def observed(self) -> str:
@@ -72,9 +74,14 @@ class Breaker:
 
     @property
     def enforcement(self) -> str:
-        """Enforced, Rejected, Unsupported, Stale, Applying or Unreachable; else the sync word."""
+        """Enforced, Rejected, Unsupported, Stale, Applying or Unreachable; else the sync word.
+
+        Local: a hand on its own host rules it, whatever we want of it.
+        """
         if not self.member.reachable:
             return Sync.UNREACHABLE
+        if self.local is not None:
+            return LOCAL
         if self.override is None:
             # A hand that should have been lifted is not in sync, whatever the generation says.
             return self.member.verdict.sync
@@ -124,6 +131,20 @@ class CircuitFacts:
         )
 
     @property
+    def local(self) -> wall_rows.LocalRow | None:
+        """The hand of a gateway's own host that rules most instances that one rules."""
+        ruled = Counter(b.local.uid for b in self.breakers if b.local)
+        if not ruled:
+            return None
+        uid = ruled.most_common(1)[0][0]
+        return next(b.local for b in self.breakers if b.local and b.local.uid == uid)
+
+    @property
+    def would_refuse(self) -> int:
+        """Calls of the last quarter of an hour that ObserveOnly alone let through."""
+        return sum(minute.would_refuse for minute in self.minutes)
+
+    @property
     def worst_state(self) -> str:
         """The state that the card names: Open, HalfOpen, Ramping, Closed or unknown."""
         for state in ("Open", "HalfOpen", "Ramping", "Closed"):
@@ -137,7 +158,8 @@ class CircuitFacts:
         return [
             b
             for b in self.breakers
-            if b.override and b.enforcement in ("Rejected", "Unsupported", "Stale")
+            if b.override
+            and (b.enforcement in ("Rejected", "Unsupported", "Stale") or _is_overruled(b))
         ]
 
     @property
@@ -175,8 +197,8 @@ class CircuitFacts:
         """Where it stands among the sick, or that it is healthy."""
         if self.not_in_force:
             return Rank.NOT_IN_FORCE
-        override = self.override
-        forced = override is not None and override.mode != OverrideMode.OBSERVE_ONLY
+        hand = self.override or self.local
+        forced = hand is not None and hand.mode != OverrideMode.OBSERVE_ONLY
         own_open = any(b.observed == "Open" and not _forced_open(b) for b in self.breakers)
         if own_open:
             return Rank.OPEN
@@ -188,7 +210,7 @@ class CircuitFacts:
             return Rank.FORCED
         if self.failing or self.near_budget or self.resting_keys:
             return Rank.TROUBLED
-        return Rank.OBSERVED if override else Rank.HEALTHY
+        return Rank.OBSERVED if hand else Rank.HEALTHY
 
     @property
     def since(self) -> datetime | None:
@@ -215,6 +237,12 @@ class CircuitFacts:
             if t.to_state == "Open" and t.mode != OverrideMode.OBSERVE_ONLY
         )
         return max(opened.values(), default=0)
+
+
+def _is_overruled(breaker: Breaker) -> bool:
+    """True when a hand on the host does something else than the override that is over it."""
+    over, local = breaker.override, breaker.local
+    return over is not None and local is not None and over.mode != local.mode
 
 
 def _forced_open(breaker: Breaker) -> bool:
@@ -262,7 +290,8 @@ def _breaker(fleet: Fleet, row: wall_rows.CircuitRow, state: wall_rows.StateRow)
     member = fleet.members[state.instance_id]
     override = fleet.override_over(member.gateway.id, row)
     delivery = fleet.deliveries.get((state.instance_id, override.uid)) if override else None
-    return Breaker(member, state, override, delivery)
+    local = fleet.local.get((member.gateway.id, state.override_uid))
+    return Breaker(member, state, override, delivery, local)
 
 
 def _retry_limit(budgets: list[wall_rows.BudgetRow], row: wall_rows.CircuitRow) -> int | None:

@@ -49,6 +49,7 @@ class Fleet:
             for row in now.instances
         }
         self.overrides = {row.uid: row for row in now.overrides}
+        self.local = {(row.gateway_id, row.uid): row for row in now.local}
         self.deliveries = {(row.instance_id, row.uid): row for row in now.deliveries}
         self._rows = [_override(row) for row in now.overrides]
         self._ruling: dict[tuple[int, int], wall_rows.OverrideRow | None] = {}
@@ -126,6 +127,7 @@ def _judged(
         has_reported=row.reports > 0,
         rejected=sum(item.verdict == "Rejected" for item in row.items),
         unsupported=sum(item.verdict == "Unsupported" for item in row.items),
+        refused_generation=row.refused_generation,
     )
     return judge(desired, reported, now.at)
 

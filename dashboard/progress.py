@@ -1,48 +1,17 @@
-"""How far an override has come: recorded, delivered, enforced, instance by instance.
+"""How far an override or a probe has come, as dots and words.
 
-Invariant: enforced means that an instance said so of this very generation; a silent instance is
-never counted as enforced, and what was recorded is never called done. Times are the control
-plane's own, counted from the moment the generation was recorded. Pure.
+Invariant: only wording and order: what each instance said, and what may be called enforced, is
+decided once, in ``reports.progress``. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
-from controlplane.domain.precedence import Selection
+from controlplane.reports.progress import Progress as Report
+from controlplane.reports.progress import Stage, Step
 from dashboard import present
-from dashboard.fleet import Fleet, Member
-
-
-class Delivered(Protocol):
-    """What is read of ``models.Delivery``."""
-
-    instance_id: int
-    verdict: str
-    reason: str
-    message: str
-    delivered_at: datetime
-    acknowledged_at: datetime | None
-    first_effect_at: datetime | None
-    lifted_at: datetime | None
-
-
-class Recorded(Protocol):
-    """What is read of ``models.Override``."""
-
-    gateway: str
-    selector: str
-    provider: str
-    model: str
-    region: str
-    mode: str
-    updated_at: datetime
-    expires_at: datetime
-    ended_at: datetime | None
-
 
 WORDS = {
     "waiting": ("arrow", "info", "on its way"),
@@ -55,20 +24,26 @@ WORDS = {
     "lifted": ("tick", "closed", ""),
 }
 _ORDER = list(WORDS)
+_WORST = {"rejected": 0, "unsupported": 1, "unreachable": 2, "waiting": 3, "delivered": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
     """One instance's place on the way."""
 
-    name: str
+    step: Step
     state: str
-    note: str
-    reason: str
-    message: str
     seconds: float | None
-    first_effect_at: datetime | None
-    last_seen_at: datetime
+
+    @property
+    def name(self) -> str:
+        """Its slot."""
+        return self.step.slot
+
+    @property
+    def note(self) -> str:
+        """How long it took, or where it is."""
+        return WORDS[self.state][2] if self.seconds is None else present.age(self.seconds)
 
     @property
     def glyph(self) -> str:
@@ -83,7 +58,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """All dots of an override, worst first."""
+    """All dots of one item, worst first."""
 
     dots: tuple[Dot, ...]
     recorded_at: datetime
@@ -146,62 +121,26 @@ class Progress:
     def title(self) -> str:
         """What can be said of the whole."""
         if self.ended:
-            return "is released" if self.done and self.settled else "is being released"
+            return "is being released" if self.count("waiting", "unreachable") else "is released"
         if self.dots and self.done == len(self.dots):
             return "is in force"
         return "is partly in force" if self.done else "is recorded, not yet in force"
 
 
-def follow(
-    override: Recorded, fleet: Fleet, deliveries: Iterable[Delivered], now: datetime
-) -> Progress:
-    """The progress of an override's present generation at ``now``."""
-    heard = {row.instance_id: row for row in deliveries}
-    selection = Selection(override.gateway, override.selector)
-    members = [
-        member
-        for member in fleet.members.values()
-        if selection.covers_gateway(member.gateway.name, member.gateway.labels)
-    ]
-    ended_at = override.ended_at
-    recorded = ended_at or override.updated_at
-    dots = [_dot(member, heard.get(member.row.id), recorded, ended_at) for member in members]
-    worst = {"rejected": 0, "unsupported": 1, "unreachable": 2, "waiting": 3, "delivered": 4}
-    dots.sort(key=lambda dot: (worst.get(dot.state, 5), dot.name))
-    return Progress(tuple(dots), recorded, (now - recorded).total_seconds(), ended_at is not None)
+def shown(report: Report, now: datetime) -> Progress:
+    """A report as it is shown at ``now``. Of what has ended, the way of its end."""
+    ended = report.ended_at is not None
+    dots = [_dot(step, ended) for step in report.steps]
+    dots.sort(key=lambda dot: (_WORST.get(dot.state, 5), dot.name))
+    recorded = report.ended_at or report.recorded_at
+    return Progress(tuple(dots), recorded, (now - recorded).total_seconds(), ended)
 
 
-def _dot(
-    member: Member, row: Delivered | None, recorded: datetime, ended_at: datetime | None
-) -> Dot:
-    state, at = _state(member, row, ended_at)
-    seconds = (at - recorded).total_seconds() if at is not None else None
-    return Dot(
-        name=member.name,
-        state=state,
-        note=present.age(seconds) if seconds is not None else WORDS[state][2],
-        reason=row.reason if row else "",
-        message=row.message if row else "",
-        seconds=seconds,
-        first_effect_at=row.first_effect_at if row else None,
-        last_seen_at=member.row.last_seen_at,
-    )
-
-
-def _state(
-    member: Member, row: Delivered | None, ended_at: datetime | None
-) -> tuple[str, datetime | None]:
-    if ended_at is not None:
-        if row is not None and row.lifted_at is not None:
-            return "lifted", max(row.lifted_at, ended_at)
-        if row is None or row.verdict != "Applied":
-            return "lifted", None  # it never was in force there
-        return ("waiting" if member.reachable else "unreachable"), None
-    if not member.reachable:
-        return "unreachable", None
-    if row is None:
-        return "waiting", None
-    if row.verdict == "Applied":
-        return "enforced", row.acknowledged_at
-    known = {"Rejected": "rejected", "Unsupported": "unsupported", "Superseded": "superseded"}
-    return known.get(row.verdict, "delivered"), None
+def _dot(step: Step, ended: bool) -> Dot:
+    if step.stage is Stage.RECORDED or (ended and step.stage is Stage.ENFORCED):
+        # Of what has ended and is still enforced, the end is on its way.
+        return Dot(step, "waiting", None)
+    took = step.lifted_ms if ended else step.enforced_ms
+    reached = step.stage in (Stage.ENFORCED, Stage.LIFTED)
+    seconds = took / 1000 if reached and took is not None else None
+    return Dot(step, step.stage.value.lower(), seconds)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from controlplane.domain.sync import Sync
 from controlplane.reports import wall_rows
 from controlplane.reports.wall import Rates
-from dashboard import present
+from dashboard import present, rejections
 from dashboard.cards import Fields, iso
 from dashboard.circuits import CircuitFacts
 from dashboard.fleet import Fleet, Member, worst
@@ -29,6 +29,7 @@ def strip(wall: wall_rows.Wall, fleet: Fleet, circuits: list[CircuitFacts]) -> F
         | _hands(wall)
         | _claim(wall)
         | _age(fleet)
+        | rejections.fields(fleet)
     )
 
 
@@ -105,15 +106,18 @@ def _money(wall: wall_rows.Wall, circuits: list[CircuitFacts]) -> Fields:
 def _hands(wall: wall_rows.Wall) -> Fields:
     overrides = wall.now.overrides
     modes = Counter(row.mode for row in overrides)
-    words = " · ".join(
+    words = [
         f"{modes[mode]} {mode}"
         for mode in ("ForceOpen", "ForceClosed", "ObserveOnly")
         if modes[mode]
-    )
-    soonest = min(overrides, key=lambda row: row.expires_at, default=None)
+    ]
+    if wall.now.local:
+        words.append(f"{len(wall.now.local)} local, on a host")
+    hands: list[wall_rows.OverrideRow | wall_rows.LocalRow] = [*overrides, *wall.now.local]
+    soonest = min(hands, key=lambda row: row.expires_at, default=None)
     return {
         "overrides": f"{len(overrides)}",
-        "overrides_words": words,
+        "overrides_words": " · ".join(words),
         "next_end": (
             f"next to end: {present.match_words(soonest.provider, soonest.model, soonest.region)}"
             if soonest

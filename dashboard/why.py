@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from controlplane.domain.overrides import OverrideMode
+from controlplane.reports import wall_rows
 from dashboard import present
 from dashboard.circuits import CircuitFacts, Rank
 
@@ -33,11 +35,8 @@ def line(facts: CircuitFacts) -> dict[str, str | None]:
     strong, rest, tone = "", "", None
     rank, override = facts.rank, facts.override
     if rank is Rank.NOT_IN_FORCE:
-        first = facts.not_in_force[0]
-        reason = (first.delivery.reason if first.delivery else "") or first.member.verdict.reason
-        more = len(facts.not_in_force) - 1
-        others = f" and {more} more" if more else ""
-        strong, rest, tone = first.enforcement, f"by {first.member.name}{others}: {reason}", "open"
+        strong, rest = _why_not_in_force(facts)
+        tone = "open"
     elif rank is Rank.OPEN:
         strong, rest = _why_open(facts)
     elif rank is Rank.RECOVERING:
@@ -51,9 +50,38 @@ def line(facts: CircuitFacts) -> dict[str, str | None]:
         strong, rest = _why_troubled(facts)
     elif override is not None:
         rest = f"{override.created_by}: {override.reason}"
-        if any(b.state.would_be == "Open" for b in facts.breakers):
-            strong = "would be Open"
+        strong = observed_words(facts)
+    elif facts.local is not None:
+        strong, rest = "local:", local_words(facts.local)
     return {"why_strong": strong, "why": rest, "why_tone": tone}
+
+
+def local_words(local: wall_rows.LocalRow) -> str:
+    """Who forced it on which host, and why."""
+    return f"{local.mode} by {local.made_by} on {local.host}: {local.reason}"
+
+
+def observed_words(facts: CircuitFacts) -> str:
+    """What a breaker under a hand would do; under ObserveOnly also how many calls it let by."""
+    would_be = any(b.state.would_be == "Open" for b in facts.breakers)
+    words = ["would be Open"] if would_be else []
+    if facts.override is not None and facts.override.mode == OverrideMode.OBSERVE_ONLY:
+        refused = present.count(facts.would_refuse, "call") if facts.would_refuse else "no call"
+        words.append(f"would have refused {refused} in the last 15 min")
+    return ", ".join(words)
+
+
+def _why_not_in_force(facts: CircuitFacts) -> tuple[str, str]:
+    first = facts.not_in_force[0]
+    if first.local is not None:
+        return "overruled on the host:", local_words(first.local)
+    told = first.delivery
+    reason = (told.reason if told else "") or first.member.verdict.reason
+    if told and told.field_path:
+        reason = f"{reason} at {told.field_path}"
+    more = len(facts.not_in_force) - 1
+    others = f" and {more} more" if more else ""
+    return first.enforcement, f"by {first.member.name}{others}: {reason}"
 
 
 def _reasons(facts: CircuitFacts) -> str:

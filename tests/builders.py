@@ -25,8 +25,10 @@ from controlplane.models import (
     Gateway,
     GatewayConfig,
     Instance,
+    LocalOverride,
     Override,
     Person,
+    Probe,
     RetryBudget,
     Revision,
     Role,
@@ -199,11 +201,13 @@ def override(mode: str = "ForceOpen", **fields: Any) -> Override:
     return Override.objects.create(**(values | fields))
 
 
-def delivery(of: Instance, what: Override, verdict: str = "Applied", **fields: Any) -> Delivery:
+def delivery(
+    of: Instance, what: Override | Probe, verdict: str = "Applied", **fields: Any
+) -> Delivery:
     """What became of an override's present generation at one instance."""
     values: dict[str, Any] = {
         "gateway_id": of.gateway_id,
-        "kind": "Override",
+        "kind": type(what).__name__,
         "name": what.name,
         "generation": what.generation,
         "delivered_at": now(),
@@ -214,6 +218,37 @@ def delivery(of: Instance, what: Override, verdict: str = "Applied", **fields: A
         instance=of, uid=str(what.uid), generation=what.generation, defaults=values
     )
     return row
+
+
+def local_override(of: Gateway, mode: str = "ForceOpen", **fields: Any) -> LocalOverride:
+    """What somebody forced on a host of the gateway, still in force."""
+    values: dict[str, Any] = {
+        "uid": f"local-{next(_counter)}",
+        "host": "host-a",
+        "provider": "openai",
+        "reason": "the control plane is down",
+        "made_by": "root (sudo ann)",
+        "created_at": ago(300),
+        "first_heard_at": ago(299),
+        "expires_at": now() + timedelta(minutes=30),
+    }
+    return LocalOverride.objects.create(gateway=of, mode=mode, **(values | fields))
+
+
+def probe(**fields: Any) -> Probe:
+    """A probe that was asked for a moment ago."""
+    values: dict[str, Any] = {
+        "name": f"prb-{next(_counter)}",
+        "provider": "openai",
+        "reason": "they say it is over",
+        "resource_version": next(_counter),
+        "created_at": ago(5),
+        "created_by": "oncall",
+        "updated_at": ago(5),
+        "updated_by": "oncall",
+        "expires_at": now() + timedelta(seconds=55),
+    }
+    return Probe.objects.create(**(values | fields))
 
 
 def retry_budget(name: str = "default", level: str = "circuit", **fields: Any) -> RetryBudget:

@@ -43,7 +43,9 @@ def list_overrides(
     if active is not None:
         rows = in_force if active else rows.exclude(pk__in=in_force.values("pk"))
     among = fleet.instances(now)
-    found = [objects.override(row, progress.of_item(row, now, among), now) for row in rows[:limit]]
+    held = list(rows[:limit])
+    far = progress.of_items(held, now, among)
+    found = [objects.override(row, one, now) for row, one in zip(held, far, strict=True)]
     local = [objects.local_override(o) for o in fleet.local_overrides(now)] if active else []
     return answer(objects.many("Override", found, revision) | {"local": local})
 

@@ -29,8 +29,9 @@ def list_probes(request: HttpRequest, limit: int = Query(100, ge=1, le=1000)) ->
     """Newest first."""
     now = datetime.now(UTC)
     among = fleet.instances(now)
-    rows = Probe.objects.order_by("-id")[:limit]
-    found = [objects.probe(row, progress.of_item(row, now, among), now) for row in rows]
+    rows = list(Probe.objects.order_by("-id")[:limit])
+    far = progress.of_items(rows, now, among)
+    found = [objects.probe(row, one, now) for row, one in zip(rows, far, strict=True)]
     return answer(objects.many("Probe", found, Revision.objects.get(id=1).value))
 
 

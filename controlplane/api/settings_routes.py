@@ -77,7 +77,8 @@ def router_of(path: str) -> Router:
         revision = Revision.objects.get(id=1).value
         among = fleet.instances(now)
         rows = kind.rows().order_by("name")
-        found = [setting_objects.setting(row, progress.of_item(row, now, among)) for row in rows]
+        far = progress.of_items(rows, now, among)
+        found = [setting_objects.setting(row, one) for row, one in zip(rows, far, strict=True)]
         return answer(objects.many(kind.name, found, revision))
 
     @router.get("/{name}", summary=f"One of {path}", operation_id=f"get_{path}")

@@ -7,10 +7,12 @@ silent instance is unreachable, whatever it said before.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeAlias
 
 from controlplane.domain.precedence import Selection
 from controlplane.domain.sync import is_live
@@ -24,6 +26,8 @@ from controlplane.models import (
     Route,
 )
 from controlplane.reports.fleet import instances
+
+Followed: TypeAlias = Override | Probe | RetryBudget | BreakerPolicy | Route
 
 
 class Stage(StrEnum):
@@ -74,6 +78,7 @@ class Progress:
 
     recorded_at: datetime
     steps: tuple[Step, ...]
+    ended_at: datetime | None = None
 
     def count(self, stage: Stage) -> int:
         """How many instances are at a stage."""
@@ -95,7 +100,7 @@ class Progress:
 
 
 def of_item(
-    item: Override | Probe | RetryBudget | BreakerPolicy | Route,
+    item: Followed,
     now: datetime,
     among: Sequence[Instance] | None = None,
 ) -> Progress:
@@ -103,17 +108,31 @@ def of_item(
 
     ``among``: the running instances, when the caller has read them already.
     """
+    return of_items([item], now, among)[0]
+
+
+def of_items(
+    items: Sequence[Followed], now: datetime, among: Sequence[Instance] | None = None
+) -> list[Progress]:
+    """The progress of each of many items, in their order, with one question to the database."""
+    heard: dict[tuple[str, int], dict[int, Delivery]] = defaultdict(dict)
+    for row in Delivery.objects.filter(uid__in=[str(item.uid) for item in items]):
+        heard[row.uid, row.generation][row.instance_id] = row
+    members = instances(now) if among is None else among
+    return [_of(item, heard[str(item.uid), item.generation], members, now) for item in items]
+
+
+def _of(
+    item: Followed, heard: dict[int, Delivery], members: Sequence[Instance], now: datetime
+) -> Progress:
     ended_at = item.ended_at if isinstance(item, Override) else None
     selection = Selection(gateway=item.gateway, selector=item.selector)
-    rows = Delivery.objects.filter(uid=str(item.uid), generation=item.generation)
-    heard = {row.instance_id: row for row in rows}
-    members = instances(now) if among is None else among
     steps = [
         _step(member, heard.get(member.pk), item.updated_at, ended_at, now)
         for member in members
         if selection.covers_gateway(member.gateway.name, member.gateway.labels)
     ]
-    return Progress(item.updated_at, tuple(steps))
+    return Progress(item.updated_at, tuple(steps), ended_at)
 
 
 def _step(

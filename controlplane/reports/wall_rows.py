@@ -61,6 +61,8 @@ class InstanceRow(Struct, frozen=True, kw_only=True):
     spool_dropped: int
     lost_batches: int
     items: list[Item]
+    refused_generation: int = 0
+    refused_reason: str = ""
 
 
 class CircuitRow(Struct, frozen=True, array_like=True):
@@ -134,6 +136,23 @@ class DeliveryRow(Struct, frozen=True, array_like=True):
     delivered_at: datetime
     acknowledged_at: datetime | None
     first_effect_at: datetime | None
+    field_path: str = ""
+
+
+class LocalRow(Struct, frozen=True, kw_only=True):
+    """What a person forced on a gateway's host, past us, as far as it was heard."""
+
+    uid: str
+    gateway_id: int
+    host: str
+    mode: str
+    provider: str
+    model: str
+    region: str
+    reason: str
+    made_by: str
+    created_at: datetime
+    expires_at: datetime
 
 
 class ClaimRow(Struct, frozen=True, array_like=True):
@@ -183,6 +202,7 @@ class MinuteRow(Struct, frozen=True, array_like=True):
     cost_gbp: Decimal
     wasted_gbp: Decimal
     unpriced: int
+    would_refuse: int = 0
 
 
 class TransitionRow(Struct, frozen=True, array_like=True):
@@ -226,6 +246,7 @@ class Now(Struct, frozen=True, kw_only=True):
     budgets: list[BudgetRow]
     balances: list[BalanceRow]
     claim: ClaimRow | None = None
+    local: list[LocalRow] = []
 
 
 class Trail(Struct, frozen=True, kw_only=True):

@@ -16,14 +16,15 @@ from django.views.decorators.http import require_safe
 
 from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.circuit import parse_circuit
+from controlplane.domain.precedence import Selection
 from controlplane.models import Circuit, Override
 from controlplane.reports import telemetry, transitions, wall, wall_rows
 from dashboard import cards, lanes, series_figure
-from dashboard.circuits import Breaker, CircuitFacts, Rank, facts_of
+from dashboard.circuits import LOCAL, Breaker, CircuitFacts, Rank, facts_of
 from dashboard.fleet import Fleet
 from dashboard.views.incident import href
 from dashboard.views.page import PLOTLY_STYLES, person_of, room, show, zone_of
-from dashboard.why import CAUSES
+from dashboard.why import CAUSES, local_words, observed_words
 
 
 @require_safe
@@ -87,11 +88,18 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
         "breakers": _breakers(facts) if facts else [],
         "transitions": [(line, CAUSES.get(line.cause, line.cause)) for line in lines],
         "overrides": about,
+        "local": [one for one in read.now.local if _is_over(one, row)],
+        "observed": observed_words(facts) if facts else "",
         "figure": series_figure.circuit(steps, begin, end, limit, zone) if steps else None,
         "timeline": href(begin, read.now.at),
         "force_query": cards.force_url(row.provider, row.model, row.region),
     }
     return show(request, "circuits/one.html", context, at="circuits")
+
+
+def _is_over(local: wall_rows.LocalRow, row: Circuit) -> bool:
+    name = Name(row.provider, row.model, row.region)
+    return Selection("", "", local.provider, local.model, local.region).covers_circuit(name)
 
 
 def _row(name: str) -> Circuit:
@@ -122,7 +130,7 @@ class Line:
 
 
 def _breakers(facts: CircuitFacts) -> list[Line]:
-    order = ["Rejected", "Unsupported", "Stale", "Unreachable", "Unknown", "Applying"]
+    order = ["Rejected", LOCAL, "Unsupported", "Stale", "Unreachable", "Unknown", "Applying"]
     lines = [_line(b) for b in [*facts.breakers, *facts.silent]]
     return sorted(lines, key=lambda line: (_place(order, line.sync), line.b.member.name))
 
@@ -131,6 +139,8 @@ def _line(b: Breaker) -> Line:
     tone, glyph = cards.STATE_TONES[b.observed]
     sync_tone, sync_glyph = SYNC_TONES[b.enforcement]
     why = _why(b.delivery.reason, b.delivery.message) if b.delivery else ""
+    if b.local is not None:
+        why = local_words(b.local)
     cause = CAUSES.get(b.state.cause, b.state.cause)
     return Line(b, str(b.enforcement), tone, glyph, sync_tone, sync_glyph, why, cause)
 
@@ -144,6 +154,7 @@ def _place(order: list[str], word: str) -> int:
 
 
 SYNC_TONES = {
+    LOCAL: ("hand", "hand"),
     "Rejected": ("open", "rejected"),
     "Unsupported": ("unk", "unreachable"),
     "Stale": ("half", "clock"),

@@ -6,6 +6,7 @@ Without JavaScript the same pages work by links.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,11 +18,10 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.actions import overrides
 from controlplane.domain.overrides import OverrideMode
 from controlplane.errors import Problem
-from controlplane.models import Delivery, Override
-from controlplane.reports import wall
+from controlplane.models import Instance, Override, Probe
+from controlplane.reports import fleet, progress
 from dashboard import present, spelled
-from dashboard.fleet import Fleet
-from dashboard.progress import Progress, follow
+from dashboard.progress import shown
 from dashboard.views.page import actor_of, room, show
 
 PRESETS = {
@@ -29,6 +29,8 @@ PRESETS = {
     OverrideMode.FORCE_CLOSED: (5, 15, 30, 60, 120),
     OverrideMode.OBSERVE_ONLY: (60, 240, 1440, 4320, 10080),
 }
+_SOONEST = ("expires_at", "name")
+_PROBES = 10
 
 
 def minutes_of(text: str) -> timedelta | None:
@@ -55,24 +57,18 @@ def dialog(
     return show(request, "overrides/alone.html", whole, at="overrides", status=status)
 
 
-def _progress_of(row: Override, now: datetime) -> Progress:
-    fleet = Fleet(wall.read_present())
-    heard = Delivery.objects.filter(uid=str(row.uid), generation=row.generation)
-    return follow(row, fleet, heard, now)
-
-
 def progress_answer(request: HttpRequest, row: Override) -> HttpResponse:
     """The propagation strip: one dot for each instance, asked for again until all are settled."""
     now = timezone.now()
-    progress = _progress_of(row, now)
-    poll = not progress.settled or progress.since_s < 5
+    far = shown(progress.of_item(row, now), now)
+    poll = not far.settled or far.since_s < 5
     about = present.match_words(row.provider, row.model, row.region)
     context = {
         "row": row,
         "about": about,
         "gateways": present.gateways_words(row.gateway, row.selector),
-        "progress": progress,
-        "poll": poll and progress.since_s < 3600,
+        "progress": far,
+        "poll": poll and far.since_s < 3600,
         "yaml": spelled.as_yaml(row),
         "curl": spelled.as_curl(row, request.build_absolute_uri("/").rstrip("/")),
         "over": row.ended_at is not None or row.expires_at <= now,
@@ -145,36 +141,36 @@ def _version(request: HttpRequest) -> int | None:
 def listing(request: HttpRequest) -> HttpResponse:
     """What is in force with its progress, and what has ended lately."""
     now = timezone.now()
-    fleet = Fleet(wall.read_present())
-    rows = Override.objects.filter(ended_at=None).order_by("expires_at", "name")
-    active = [row for row in rows if row.expires_at > now]
-    heard: dict[str, list[Delivery]] = {}
-    for delivery in Delivery.objects.filter(uid__in=[str(row.uid) for row in active]):
-        heard.setdefault(f"{delivery.uid}/{delivery.generation}", []).append(delivery)
+    among = fleet.instances(now)
+    active = list(Override.objects.filter(ended_at=None, expires_at__gt=now).order_by(*_SOONEST))
     ended = Override.objects.exclude(pk__in=[row.pk for row in active]).order_by("-created_at")
     context = {
-        "active": [
-            {
-                "row": row,
-                "about": present.match_words(row.provider, row.model, row.region),
-                "gateways": present.gateways_words(row.gateway, row.selector),
-                "progress": follow(row, fleet, heard.get(f"{row.uid}/{row.generation}", []), now),
-            }
-            for row in active
-        ],
+        "active": _followed(active, now, among),
+        "local": fleet.local_overrides(now),
+        "probes": _followed(list(Probe.objects.order_by("-id")[:_PROBES]), now, among),
         "ended": [
-            {
-                "row": row,
-                "about": present.match_words(row.provider, row.model, row.region),
-                "gateways": present.gateways_words(row.gateway, row.selector),
-                "cause": row.end_cause or "Expired",
-                "at": row.ended_at or row.expires_at,
-            }
+            _about(row)
+            | {"cause": row.end_cause or "Expired", "at": row.ended_at or row.expires_at}
             for row in ended[:50]
         ],
         "mine": sum(row.created_by == actor_of(request).name for row in active),
     }
     return show(request, "overrides/list.html", context, at="overrides")
+
+
+def _followed(
+    rows: Sequence[Override | Probe], now: datetime, among: Sequence[Instance]
+) -> list[dict[str, Any]]:
+    found = zip(rows, progress.of_items(rows, now, among), strict=True)
+    return [_about(row) | {"progress": shown(report, now)} for row, report in found]
+
+
+def _about(row: Override | Probe) -> dict[str, Any]:
+    return {
+        "row": row,
+        "about": present.match_words(row.provider, row.model, row.region),
+        "gateways": present.gateways_words(row.gateway, row.selector),
+    }
 
 
 @require_POST

@@ -148,7 +148,10 @@ def test_under_observe_only_calls_pass_and_what_would_be_is_said() -> None:
     found = board()
     card = card_of(found, circuit)
     assert (card["desired"], card["state"], card["seam"]) == ("ObserveOnly", "Closed", None)
-    assert (card["why_strong"], card["why"]) == ("would be Open", "oncall: trial")
+    assert (card["why_strong"], card["why"]) == (
+        "would be Open, would have refused no call in the last 15 min",
+        "oncall: trial",
+    )
     assert card["lane_open"] == ""
     assert found.strip["open"] is None
 

@@ -51,6 +51,8 @@ SELECT json_build_object(
             'reports', p.status_seq,
             'epoch', p.epoch,
             'config_source', p.config_source,
+            'refused_generation', p.refused_generation,
+            'refused_reason', p.refused_reason,
             'spool_events', coalesce((p.spool ->> 'events')::bigint, 0),
             'spool_dropped', coalesce((p.spool ->> 'dropped')::bigint, 0),
             'lost_batches', greatest(p.highest_seq - p.contiguous_seq, 0),
@@ -109,12 +111,29 @@ SELECT json_build_object(
     'deliveries', (
         SELECT coalesce(json_agg(json_build_array(
             d.instance_id, d.uid, d.verdict, d.reason, d.message,
-            d.delivered_at, d.acknowledged_at, d.first_effect_at
+            d.delivered_at, d.acknowledged_at, d.first_effect_at, d.field_path
         )), '[]')
         FROM delivery d
         JOIN override o ON o.uid::text = d.uid AND o.generation = d.generation
         JOIN present p ON p.id = d.instance_id
         WHERE o.ended_at IS NULL AND o.expires_at > statement_timestamp()
+    ),
+    'local', (
+        SELECT coalesce(json_agg(json_build_object(
+            'uid', l.uid,
+            'gateway_id', l.gateway_id,
+            'host', l.host,
+            'mode', l.mode,
+            'provider', l.provider,
+            'model', l.model,
+            'region', l.region,
+            'reason', l.reason,
+            'made_by', l.made_by,
+            'created_at', l.created_at,
+            'expires_at', l.expires_at
+        ) ORDER BY l.expires_at, l.id), '[]')
+        FROM local_override l
+        WHERE l.ended_at IS NULL AND l.expires_at > statement_timestamp()
     ),
     'claim', (
         SELECT json_build_array(c.holder, c.note, c.expires_at)

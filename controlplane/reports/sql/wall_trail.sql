@@ -12,17 +12,17 @@ WITH derived AS (
            sum(r.failed) AS failed, sum(r.refused_breaker) AS refused_breaker,
            sum(r.refused_override) AS refused_override, sum(r.refused_budget) AS refused_budget,
            sum(r.cost_gbp) AS cost_gbp, sum(r.wasted_gbp) AS wasted_gbp,
-           sum(r.unpriced) AS unpriced
+           sum(r.unpriced) AS unpriced, sum(r.would_refuse) AS would_refuse
     FROM (
         SELECT circuit_id, minute, attempts, firsts, retries, failed, refused_breaker,
-               refused_override, refused_budget, cost_gbp, wasted_gbp, unpriced
+               refused_override, refused_budget, cost_gbp, wasted_gbp, unpriced, would_refuse
         FROM rollup_minute, span
         WHERE minute >= span.since AND minute <= span.upto
           AND (%(at)s::timestamptz IS NULL OR minute >= (SELECT upto FROM derived))
         UNION ALL
         -- Of the past only: derived minutes are kept longer than the gateways' own.
         SELECT circuit_id, minute, attempts, firsts, retries, failed, refused_breaker,
-               refused_override, refused_budget, cost_gbp, wasted_gbp, unpriced
+               refused_override, refused_budget, cost_gbp, wasted_gbp, unpriced, would_refuse
         FROM rollup_circuit_minute, span
         WHERE minute >= span.since AND minute <= span.upto
           AND %(at)s::timestamptz IS NOT NULL AND minute < (SELECT upto FROM derived)
@@ -43,7 +43,7 @@ SELECT json_build_object(
         SELECT coalesce(json_agg(json_build_array(
             m.circuit_id, m.minute, m.attempts, m.firsts, m.retries, m.failed,
             m.refused_breaker, m.refused_override, m.refused_budget,
-            m.cost_gbp::text, m.wasted_gbp::text, m.unpriced
+            m.cost_gbp::text, m.wasted_gbp::text, m.unpriced, m.would_refuse
         ) ORDER BY m.circuit_id, m.minute), '[]')
         FROM minutes m
     ),
