@@ -117,6 +117,9 @@ class Hub:
 
     def __init__(self) -> None:
         self._readers: dict[str, set[Wakeups]] = {topic: set() for topic in get_args(Topic)}
+        self.listening = False
+        """True while Postgres is known to be there: it is the one connection that is always open,
+        so its loss is how this process first hears that Postgres has gone."""
 
     @contextlib.asynccontextmanager
     async def subscribe(self, topic: Topic) -> AsyncIterator[Wakeups]:
@@ -141,6 +144,7 @@ class Hub:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            self.listening = False
 
         return stop
 
@@ -152,11 +156,16 @@ class Hub:
                 log.warning("LISTEN was lost (readers poll): %s", error)
             except Exception:
                 log.exception("LISTEN failed (readers poll)")
+            if self.listening:
+                self.listening = False
+                # Whoever shows data finds out now, not at its next poll, that there is no more.
+                self._wake_all()
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen_once(self) -> None:
         async with await psycopg.AsyncConnection.connect(conninfo(), autocommit=True) as own:
             await own.execute(f"LISTEN {CHANNEL}")
+            self.listening = True
             while True:
                 # After a gap, and after each check, anything may have been missed.
                 self._wake_all()

@@ -90,7 +90,7 @@ class WallConsumer(AsyncWebsocketConsumer):
     async def _stream(self) -> None:
         source = feed()
         sent: Board | None = None
-        spoke = 0.0
+        spoke, said_lost = 0.0, False
         try:
             async with source.viewer() as newer:
                 while True:
@@ -105,9 +105,14 @@ class WallConsumer(AsyncWebsocketConsumer):
                         self._whole.clear()
                         sent = None
                     frame = frames.snapshot(board) if sent is None else frames.patch(sent, board)
-                    if frame is None and monotonic() - spoke < PING_SECONDS:
+                    # A loss is said at once, and its end; what lasts, with every ping.
+                    lost = source.lost
+                    news = frame is not None or lost != said_lost
+                    if not news and monotonic() - spoke < PING_SECONDS:
                         continue
-                    await self.send(frames.encode(frame or frames.ping(board, datetime.now(UTC))))
+                    ping = frames.ping(board, datetime.now(UTC), lost=lost)
+                    await self.send(frames.encode(frame or ping))
+                    said_lost = lost and frame is None
                     sent, spoke = board, monotonic()
                     await asyncio.sleep(APART_SECONDS)
         except asyncio.CancelledError:

@@ -2,7 +2,8 @@
 
 Invariant: reads never overlap, come at most four times a second and, while anybody looks, at least
 once a second; nobody looking means no reading. A read that fails leaves the last board in place
-with its time, and is tried again, so that a viewer sees it age and never sees it blank.
+with its time, and is tried again, so that a viewer sees it age and never sees it blank; that it
+failed, or that it hangs after Postgres was lost, is said at once (``lost``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ APART_SECONDS = 0.25
 POLL_SECONDS = 1.0
 SHARE = 4  # at most one part in so many of the time is spent on reading and composing
 TRAIL_SECONDS = 2.0
+# How long a read may run once LISTEN is lost, and at any time, before the data counts as lost. The
+# pool tries for 5 s to find a connection; on a busy machine a healthy read has taken a second.
+LOST_SECONDS = 0.5
+HANGS_SECONDS = 4.0
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +41,20 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._trail: Trail | None = None
         self._trail_read = 0.0
+        self._failed = False
+        self._reading_since: float | None = None
+
+    @property
+    def lost(self) -> bool:
+        """True when the newest reading failed, or hangs: the board is not the present any more."""
+        if self._failed or self._reading_since is None:
+            return self._failed
+        patience = HANGS_SECONDS if hub.listening else LOST_SECONDS
+        return monotonic() - self._reading_since > patience
 
     @contextlib.asynccontextmanager
     async def viewer(self) -> AsyncIterator[asyncio.Event]:
-        """An event that is set whenever a read has ended well. The first viewer starts reading."""
+        """An event that is set whenever a read has ended. The first viewer starts reading."""
         event = asyncio.Event()
         self._viewers.add(event)
         if self._task is None or self._task.done():
@@ -55,16 +70,19 @@ class Feed:
     async def _run(self) -> None:
         async with hub.subscribe("observed") as observed, hub.subscribe("desired") as desired:
             while True:
-                began = monotonic()
+                began = self._reading_since = monotonic()
                 try:
                     # In a thread: composing 200 circuits of 20 instances takes some 80 ms, and the
                     # loop carries everybody's sockets and watches meanwhile.
                     self.board = await asyncio.to_thread(compose, await self._read(), self.board)
                 except Exception as error:
                     log.warning("the wall was not read (tried again): %s", error)
+                    self._failed = True
                 else:
-                    for event in self._viewers:
-                        event.set()
+                    self._failed = False
+                self._reading_since = None
+                for event in self._viewers:
+                    event.set()
                 took = monotonic() - began
                 await asyncio.sleep(max(APART_SECONDS, took * SHARE) - took)
                 await _either(observed, desired)

@@ -47,9 +47,13 @@ def patch(before: Board, board: Board) -> dict[str, Any] | None:
     return _head("patch", board) | changed if changed else None
 
 
-def ping(board: Board, now: datetime) -> dict[str, Any]:
-    """Nothing changed; how old what is shown is. ``now`` is this server's clock."""
-    return _head("ping", board) | {"age_s": max(0.0, (now - board.at).total_seconds())}
+def ping(board: Board, now: datetime, *, lost: bool = False) -> dict[str, Any]:
+    """Nothing changed; how old what is shown is. ``now`` is this server's clock.
+
+    ``lost``: the server cannot read anything newer at present.
+    """
+    age_s = max(0.0, (now - board.at).total_seconds())
+    return _head("ping", board) | {"age_s": age_s, "lost": lost}
 
 
 def encode(frame: dict[str, Any]) -> str:

@@ -42,12 +42,17 @@ async def test_a_wake_up_during_work_is_not_lost(listening: Hub) -> None:
 async def test_readers_are_woken_after_the_connection_was_lost(listening: Hub) -> None:
     async with listening.subscribe("observed") as wakeups:
         await awake(wakeups)
+        assert listening.listening
         async with await psycopg.AsyncConnection.connect(conninfo(), autocommit=True) as admin:
             await admin.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND query LIKE 'LISTEN%'"
             )
+        # At the loss, so that it is known at once; and when it listens again, for what was missed.
         assert await wakeups.wait(5)
+        assert not listening.listening
+        assert await wakeups.wait(5)
+        assert listening.listening
         await observed_changed()
         assert await wakeups.wait(5)
 

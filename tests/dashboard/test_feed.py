@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
+import pytest
+
+from controlplane.notify import hub
 from controlplane.reports.wall_rows import Now, Trail, Wall
+from dashboard import feed as feed_module
 from dashboard.feed import Feed
 
 AT = datetime(2026, 11, 24, 14, 3, 22, tzinfo=UTC)
@@ -25,13 +29,17 @@ class Database:
     def __init__(self) -> None:
         self.reads = 0
         self.broken = False
-        self.failed = asyncio.Event()
+        self.asked, self.failed = asyncio.Event(), asyncio.Event()
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def read(self) -> Wall:
         self.reads += 1
+        self.asked.set()
         if self.broken:
             self.failed.set()
             raise ConnectionError("gone")
+        await self.answers.wait()
         return empty(self.reads)
 
 
@@ -70,9 +78,12 @@ async def test_a_failed_read_keeps_the_last_board_and_is_tried_again() -> None:
         board = feed.board
         database.broken = True
         await woken(database.failed)
-        assert feed.board is board
-        database.broken = False
         await woken(event)
+        assert feed.board is board
+        assert feed.lost
+        database.broken = False
+        while feed.lost:
+            await woken(event)
         assert feed.board is not None
         assert feed.board.version == database.reads > 2
 
@@ -84,3 +95,27 @@ async def test_a_later_viewer_starts_the_reading_again() -> None:
         async with feed.viewer() as event:
             await woken(event)
     assert database.reads == 2
+
+
+async def test_a_read_that_hangs_is_told_soon_once_listen_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(feed_module, "monotonic", lambda: now)
+    database = Database()
+    database.answers.clear()
+    feed = Feed(database.read)
+    async with feed.viewer() as event:
+        await woken(database.asked)
+        monkeypatch.setattr(hub, "listening", True)
+        now += 1.0
+        assert not feed.lost, "a slow read is not yet a loss"
+        now += 3.1
+        assert feed.lost
+        now -= 3.5
+        assert not feed.lost
+        monkeypatch.setattr(hub, "listening", False)
+        assert feed.lost
+        database.answers.set()
+        await woken(event)
+        assert not feed.lost

@@ -40,7 +40,7 @@ export class Live {
     const frame = JSON.parse(text);
     if (frame.type === "ping") {
       // The server is there, but its data may be old: Postgres does not answer it.
-      if (frame.age_s > OLD_DATA_S) this.onLost("The server cannot read its database.", null);
+      if (frame.lost || frame.age_s > OLD_DATA_S) this.onLost("The server cannot read its database.", null);
       else if (this.based) this.live(frame);
       return;
     }
