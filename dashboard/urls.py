@@ -12,6 +12,7 @@ from dashboard.views import (
     incident,
     overrides,
     people,
+    providers,
     report,
     wall,
 )
@@ -37,6 +38,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("overrides/<str:name>/extend", overrides.extend, name="override-extend"),
     path("budgets", budgets.listing, name="budgets"),
     path("budgets/<str:name>", budgets.one, name="budget"),
+    path("providers", providers.listing, name="providers"),
+    path("providers/<str:name>", providers.one, name="provider"),
     path("report", report.page, name="report"),
     path("report.csv", report.file, name="report-file"),
     path("audit", audit.listing, name="audit"),

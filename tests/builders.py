@@ -29,6 +29,7 @@ from controlplane.models import (
     Override,
     Person,
     Probe,
+    Provider,
     RetryBudget,
     Revision,
     Role,
@@ -264,6 +265,14 @@ def retry_budget(name: str = "default", level: str = "circuit", **fields: Any) -
         "updated_by": "tests",
     }
     return RetryBudget.objects.create(**(values | fields))
+
+
+def provider(name: str = "openai", status_url: str = "https://status.example.com") -> Provider:
+    """A provider's record."""
+    return Provider.objects.create(
+        name=name, status_url=status_url, created_at=ago(3600), updated_at=ago(3600),
+        updated_by="tests",
+    )  # fmt: skip
 
 
 def audit_entry(action: str = "create", **fields: Any) -> AuditEntry:

@@ -16,6 +16,7 @@ from controlplane.api.door import StrictParser, authenticate, install_errors
 from controlplane.api.fleet_routes import circuit_routes, gateways
 from controlplane.api.overrides import router as overrides
 from controlplane.api.probes import router as probes
+from controlplane.api.providers import router as providers
 from controlplane.api.reference import Reference
 from controlplane.api.reports import router as reports
 from controlplane.api.settings_routes import router_of
@@ -40,6 +41,7 @@ api.add_router("/probes", probes)
 api.add_router("/policies", router_of("policies"))
 api.add_router("/budgets", router_of("budgets"))
 api.add_router("/routes", router_of("routes"))
+api.add_router("/providers", providers)
 api.add_router("/annotations", annotations)
 api.add_router("/claim", claim_router)
 api.add_router("/audit", audit_routes)

@@ -179,6 +179,12 @@ KINDS = (
     ),
     *SETTINGS,
     Kind(
+        "providers",
+        "Provider",
+        ("providers", "provider"),
+        (_NAME, ("STATUS PAGE", lambda i: i["spec"]["statusUrl"]), _BY, _AGE),
+    ),
+    Kind(
         "probes",
         "Probe",
         ("probes", "probe"),

@@ -20,6 +20,7 @@ from controlplane.models.fleet import Gateway, GatewayToken, Instance
 from controlplane.models.marks import Annotation, Claim
 from controlplane.models.people import Person, Role, ServiceToken, SignInTries
 from controlplane.models.pricing import FxRate, Price
+from controlplane.models.providers import Provider
 from controlplane.models.state import (
     BudgetState,
     Circuit,
@@ -49,6 +50,7 @@ __all__ = [
     "Person",
     "Price",
     "Probe",
+    "Provider",
     "RetryBudget",
     "Revision",
     "Role",

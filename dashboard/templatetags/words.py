@@ -15,6 +15,7 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from controlplane.domain.links import web_address
 from dashboard import present
 
 register = template.Library()
@@ -84,6 +85,20 @@ def _worded(when: datetime, form: str, context: Mapping[str, Any]) -> str:
         rest = (when - now).total_seconds()
         return present.probe(rest)
     return present.clock(when, zone, now)
+
+
+@register.simple_tag
+def outside(address: str, text: str) -> SafeString:
+    """A link out of here, in a tab of its own; plain text when the address may not be linked to."""
+    try:
+        target = web_address(address)
+    except ValueError:
+        return format_html("{}", text)
+    return format_html(
+        '<a class="outside" href="{}" target="_blank" rel="noopener noreferrer">{}</a>',
+        target,
+        text,
+    )
 
 
 @register.inclusion_tag("parts/glyph.html")

@@ -24,6 +24,7 @@ from dashboard.circuits import LOCAL, Breaker, CircuitFacts, Rank, facts_of
 from dashboard.fleet import Fleet
 from dashboard.views.incident import href
 from dashboard.views.page import PLOTLY_STYLES, person_of, room, show, zone_of
+from dashboard.views.providers import status_page
 from dashboard.why import CAUSES, local_words, observed_words
 
 
@@ -91,6 +92,7 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
         "local": [one for one in read.now.local if _is_over(one, row)],
         "observed": observed_words(facts) if facts else "",
         "figure": series_figure.circuit(steps, begin, end, limit, zone) if steps else None,
+        "status_url": status_page(row.provider),
         "timeline": href(begin, read.now.at),
         "force_query": cards.force_url(row.provider, row.model, row.region),
     }

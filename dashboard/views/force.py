@@ -25,6 +25,7 @@ from dashboard import present
 from dashboard.fleet import Fleet
 from dashboard.views.overrides import PRESETS, dialog, is_htmx, minutes_of, progress_answer
 from dashboard.views.page import actor_of, problem_fields, room
+from dashboard.views.providers import status_page
 
 _PARTS = ("gateway", "selector", "provider", "model", "region")
 
@@ -102,6 +103,7 @@ def _form(
         "ends_at": now + timedelta(minutes=minutes),
         "allow_last_healthy": fields.get("allow_last_healthy") == "on",
         "faults": faults,
+        "status_url": status_page(selection.provider) if selection.provider else "",
         "held": problem.data.get("current") if isinstance(problem, Conflict) else None,
         "asked_at": now,
     }

@@ -48,6 +48,7 @@ _PAGES = [
     ("", "gateways", "Gateways", "gateways"),
     ("", "overrides", "Overrides", "hand"),
     ("", "budgets", "Retry budgets", "gauge"),
+    ("", "providers", "Providers", "provider"),
     ("Money", "report", "Report", "report"),
     ("Records", "audit", "Audit", "audit"),
 ]

@@ -8,11 +8,13 @@ import pytest
 from django.test import Client
 
 from controlplane.models import AuditEntry, Override, RetryBudget, Role
+from dashboard.templatetags.words import outside
 from tests import builders
 
 pytestmark = pytest.mark.django_db
 
 PAGES = ["/", "/circuits", "/gateways", "/overrides", "/overrides/new", "/budgets", "/audit"]
+PAGES += ["/providers"]
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 FORCE = {
     "mode": "ForceOpen",
@@ -72,6 +74,43 @@ def test_hostile_names_are_text_on_every_page(oncall: Client) -> None:
         assert "&lt;script&gt;" in text or page == "/overrides/new", page
         assert "<script>alert" not in text, page
         assert "<img src=x" not in text, page
+
+
+def test_an_address_that_may_not_be_linked_to_is_text_whatever_the_row_holds() -> None:
+    assert outside("javascript:alert(1)", "status <b>") == "status &lt;b&gt;"
+    link = outside('https://a.example/?"><script>', "status")
+    assert link == (
+        '<a class="outside" href="https://a.example/?&quot;&gt;&lt;script&gt;" target="_blank"'
+        ' rel="noopener noreferrer">status</a>'
+    )
+
+
+def test_an_admin_records_a_providers_status_page_and_it_stands_where_it_is_needed(
+    client: Client,
+) -> None:
+    builders.circuit()
+    client.force_login(builders.person("ada", Role.ADMIN))
+    form = {"status_url": "https://status.example.com", "version": "", "reason": "on call"}
+    assert client.post("/providers/openai", form).headers["Location"] == "/providers"
+    for page in ("/providers", "/circuits/openai/gpt-4o@us-east", "/overrides/new?provider=openai"):
+        assert (
+            'href="https://status.example.com" target="_blank"' in client.get(page).content.decode()
+        )
+    stale = client.post("/providers/openai", form | {"status_url": "https://other.example"})
+    assert stale.status_code == 409
+    assert "Yours, not saved" in stale.content.decode()
+    odd = client.post("/providers/openai", form | {"status_url": "ftp://a.example", "version": "1"})
+    assert odd.status_code == 422
+    assert "begins with https" in odd.content.decode()
+    assert client.get("/providers/opnai").status_code == 404
+
+
+def test_a_viewer_sees_that_a_provider_takes_an_admin(viewer: Client) -> None:
+    builders.circuit()
+    text = viewer.get("/providers/openai").content.decode()
+    assert "An admin can change" in text
+    assert '<button class="button strong" disabled>' in text
+    assert viewer.post("/providers/openai", {"status_url": "https://a.example"}).status_code == 403
 
 
 @pytest.mark.parametrize("form", ["openai/gpt-4o@us-east", "openai%2Fgpt-4o%40us-east"])

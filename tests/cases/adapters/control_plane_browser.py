@@ -21,7 +21,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from controlplane.models import Instance
+from controlplane.models import Instance, Role
 from tests import builders
 from tests.browser import chromium, new_page
 from tests.dashboard.conftest import notify, session_cookie
@@ -166,9 +166,39 @@ def _older(snapshot: str) -> str:
     return snapshot
 
 
+_SCHEMES = """all => all.map(a => new URL(a.href).protocol.slice(0, -1))"""
+
+
+def _status_url(case: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
+    """An admin types the value over a good address; which schemes the shown links then have."""
+    value = case["input"]["value"]
+    with _screen(request) as screen:
+        page, dialogs = screen.page, []
+        page.on("dialog", lambda d: (dialogs.append(d.message), d.dismiss())[1])
+        circuit = builders.circuit()
+        builders.circuit_state(screen.one, circuit, "Open")
+        builders.provider(circuit.provider, "https://status.example.com")
+        log_in(page, screen.web, Role.ADMIN)
+        page.goto(f"{screen.web.url}/providers/{circuit.provider}")
+        page.fill("#status_url", value)
+        page.click("text=Save")
+        expect(page.locator(".fault")).to_contain_text("Nothing was saved")
+        schemes: list[str] = []
+        circuit_page = f"/circuits/{circuit.provider}%2F{circuit.model}%40{circuit.region}"
+        for path in ("/providers", circuit_page, f"/overrides/new?provider={circuit.provider}"):
+            page.goto(f"{screen.web.url}{path}")
+            link = page.get_by_role("link", name="status")
+            expect(link).to_have_count(1)
+            assert link.get_attribute("rel") == "noopener noreferrer"
+            schemes += page.eval_on_selector_all("main a[href]", _SCHEMES)
+    return {"link_scheme": schemes, "alerts": len(dialogs)}
+
+
 def xss(case: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
     """Put the value where the case says, and look at every page that shows it."""
     field, value = case["input"]["field"], case["input"]["value"]
+    if field == "provider_status_url":
+        return _status_url(case, request)
     with _screen(request) as screen:
         dialogs: list[str] = []
         screen.page.on("dialog", lambda d: (dialogs.append(d.message), d.dismiss())[1])
