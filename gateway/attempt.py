@@ -22,7 +22,7 @@ from gateway.clock import Clock
 from gateway.event_stream import EventStream
 from gateway.faults import AnswerTooLarge, MalformedStream, Progress, fault_of
 from gateway.time_limits import TimeLimit
-from gateway.upstream import Call, Upstream
+from gateway.upstream import Call, Response, Upstream
 
 MAX_ANSWER = 32 * 2**20
 MAX_ERROR = 256 * 1024
@@ -69,7 +69,7 @@ class Seen:
     ended_s: float = 0.0
     client_gone: bool = False
     cancelled: asyncio.CancelledError | None = None
-    response: aiohttp.ClientResponse | None = None
+    response: Response | None = None
 
     def parsed(self) -> Any:
         """The body for the classifier: an object where it is JSON, else text."""
@@ -135,8 +135,8 @@ class Attempt:
         try:
             seen.progress.phase = Phase.READING_BODY
             seen.status, seen.headers = response.status, response.headers
-            streams = response.content_type == "text/event-stream" and response.status == 200
-            if streams and self._call.stream:
+            streams = self._call.stream and response.status == 200
+            if streams and response.content_type == "text/event-stream":
                 # A stream's head says nothing yet; the provider still owes its first event.
                 seen.progress.phase = Phase.AWAITING_HEADERS
                 await self._stream(response, limit)
@@ -148,7 +148,7 @@ class Attempt:
             if seen.response is None:
                 response.close()
 
-    async def _stream(self, response: aiohttp.ClientResponse, limit: TimeLimit) -> None:
+    async def _stream(self, response: Response, limit: TimeLimit) -> None:
         seen = self._seen
         stream = seen.stream = EventStream(
             self._call.provider.name, hide_usage=self._call.hide_usage
@@ -162,7 +162,7 @@ class Attempt:
             limit.move(self._limits.left_s - seen.first_byte_s, self._limits.idle_s)
         await self._pass_on(response, stream, held, limit)
 
-    async def _until_good(self, response: aiohttp.ClientResponse, stream: EventStream) -> bytes:
+    async def _until_good(self, response: Response, stream: EventStream) -> bytes:
         """Read up to the first event; returns what is held for the client."""
         held = b""
         while not stream.progress.events:
@@ -173,7 +173,7 @@ class Attempt:
         return held
 
     async def _pass_on(
-        self, response: aiohttp.ClientResponse, stream: EventStream, piece: bytes, limit: TimeLimit
+        self, response: Response, stream: EventStream, piece: bytes, limit: TimeLimit
     ) -> None:
         seen, out, content = self._seen, self._out, response.content
         while not stream.done and stream.progress.error is None:
@@ -195,7 +195,7 @@ class Attempt:
         return self._clock.monotonic() - self._began
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _read(response: Response, most: int) -> bytes:
     """A whole body of at most ``most`` bytes."""
     content = response.content
     parts = [await content.readany()]

@@ -19,7 +19,7 @@ import msgspec
 from gateway.config import Key, Provider, Target
 from gateway.event_stream import EventStream
 from gateway.faults import MalformedStream, Progress
-from gateway.upstream import Call, Upstream
+from gateway.upstream import Call, Response, Upstream
 
 _FILLER = "oak elm "
 _BYTES_PER_TOKEN = 4
@@ -163,9 +163,7 @@ class Trial:
             raise Failed("the answer holds no message")
         return message
 
-    async def _post(
-        self, key: Key | None, fields: dict[str, Any], text: str = _FILLER
-    ) -> aiohttp.ClientResponse:
+    async def _post(self, key: Key | None, fields: dict[str, Any], text: str = _FILLER) -> Response:
         """An answer of status 200, its body not yet read."""
         messages = [{"role": "user", "content": text}]
         body = {"model": self._model, "messages": messages, "max_tokens": 200, **fields}
@@ -189,7 +187,7 @@ class Trial:
         return response
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
+async def _whole(response: Response) -> bytes:
     parts, size = [], 0
     async for data in response.content.iter_any():
         parts.append(data)
