@@ -96,8 +96,8 @@ def extend(
     """Move the end of an active override: a new generation, audited. Needs operator.
 
     The new end is counted from ``now`` and bound as a new override's. ``reason`` goes into the
-    audit; the override keeps its own. Raises ``Conflict`` when it has ended, or is no longer at
-    ``expected_version``.
+    audit, where without one the override's own stands; the override keeps its own. Raises
+    ``Conflict`` when it has ended, or is no longer at ``expected_version``.
     """
     actor.must_be(Role.OPERATOR, "extend an override")
     faults = Faults()
@@ -120,7 +120,9 @@ def extend(
         row.resource_version = change.revision
         row.updated_at, row.updated_by = now, actor.name
         row.save()
-        change.audit("extend", KIND, name, reason=why, before=before, after=described(row))
+        change.audit(
+            "extend", KIND, name, reason=why or row.reason, before=before, after=described(row)
+        )
     return row
 
 

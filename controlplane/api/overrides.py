@@ -21,7 +21,7 @@ from controlplane.api.idempotency import once
 from controlplane.domain.precedence import Selection
 from controlplane.errors import NotFound
 from controlplane.models import Override, Revision
-from controlplane.reports import circuits, effect, fleet, progress
+from controlplane.reports import circuits, effect, fleet, landing, progress
 
 router = Router(tags=["overrides"])
 
@@ -67,7 +67,10 @@ def release_mine(request: HttpRequest, payload: ReleaseIn | None = None) -> Http
 
 @router.get("/{name}", summary="One override, with each instance's progress")
 def get_override(request: HttpRequest, name: str) -> HttpResponse:
-    """Recorded, delivered and enforced at each instance, in ms since it was recorded."""
+    """Recorded, delivered and enforced at each instance, in ms since it was recorded.
+
+    ``landing``: the state that each breaker under it goes to when it ends, and of how many.
+    """
     now = datetime.now(UTC)
     row = Override.objects.filter(name=name).first()
     if row is None:
@@ -158,6 +161,8 @@ def _release(request: HttpRequest, name: str, reason: str, given: int | None) ->
 
 def _answer(row: Override, now: datetime) -> HttpResponse:
     body = objects.override(row, progress.of_item(row, now), now)
+    if row.ended_at is None:
+        body["status"]["landing"] = dict(landing.read(row, now))
     return answer(body, ETag=f'"{row.resource_version}"')
 
 

@@ -19,7 +19,7 @@ from controlplane.actions import overrides
 from controlplane.domain.overrides import OverrideMode
 from controlplane.errors import Problem
 from controlplane.models import Instance, Override, Probe
-from controlplane.reports import fleet, progress
+from controlplane.reports import fleet, landing, progress
 from dashboard import present, spelled
 from dashboard.progress import shown
 from dashboard.views.page import actor_of, room, show
@@ -71,6 +71,7 @@ def progress_answer(request: HttpRequest, row: Override) -> HttpResponse:
         "poll": poll and far.since_s < 3600,
         "yaml": spelled.as_yaml(row),
         "curl": spelled.as_curl(row, request.build_absolute_uri("/").rstrip("/")),
+        "landing": dict(landing.read(row, now)) if row.ended_at is None else {},
         "over": row.ended_at is not None or row.expires_at <= now,
         "presets": [(m, present.lasting(m * 60)) for m in PRESETS[OverrideMode(row.mode)]],
     }

@@ -1,11 +1,12 @@
 """What other control planes got wrong, by its number in our list of 25: the control plane's side.
 
-A number that is not here is about the breakers, the gateway, the wall or money, and is tested with
-its part. The gateway's side of 4 is in tests/gateway/test_probes_and_shrinking.
+docs/pitfalls.md lists all 25 with every test of each; the gateway's side by number is in
+tests/gateway/test_pitfalls.py.
 """
 
 import ast
 import json
+import re
 import secrets
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import IntegrityError, transaction
 from django.test import Client
 
 from controlplane.actions import overrides, policies, tokens
@@ -20,14 +22,27 @@ from controlplane.actions.actor import SYSTEM
 from controlplane.domain import sync
 from controlplane.models import AuditEntry, BreakerPolicy, GatewayConfig, Override, Role
 from controlplane.notify import hub
+from controlplane.reports import wall
+from dashboard.board import Board, compose
 from tests import builders
-from tests.controlplane.test_status import applied, item, report, snapshot
+from tests.controlplane.test_status import AT, applied, item, report, snapshot
 from tests.controlplane.test_watch import fetch, force, force_now, settled, token
 from tests.controlplane.watching import watch
+from workers.tasks import end_expired_overrides, end_expired_probes, refresh_ceiling_prices
 
 __all__ = ["token"]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def board() -> Board:
+    return compose(wall.read())
+
+
+@pytest.fixture
+def oncall(client: Client) -> Client:
+    client.force_login(builders.person("oncall"))
+    return client
 
 
 async def override_status(name: str) -> dict[str, Any]:
@@ -63,6 +78,33 @@ async def test_pitfall_02_a_rejection_is_never_read_as_applied(token: str) -> No
     assert status["instances"][0]["reason"] == "LocalFloorViolated"
     gateway = await sync_to_async(_read)("/gateways/eu-1")
     assert gateway["status"]["instances"][0]["sync"] == "Rejected"
+
+
+async def test_pitfall_02_a_rejected_generation_is_not_sent_again_until_something_changes(
+    token: str,
+) -> None:
+    await force()
+    refused = await snapshot(token)
+    told = {"refused_generation": refused["generation"], "refused_reason": "it shrank"}
+    await report(token, **told)
+    gateway = await sync_to_async(_read)("/gateways/eu-1")
+    [instance] = gateway["status"]["instances"]
+    assert (instance["sync"], instance["reason"]) == ("Rejected", "SnapshotRefused")
+    assert instance["refusedReason"] == "it shrank"
+    # The gateway names the newest that it has read, refused or not, whenever it comes again.
+    known = f"&epoch={refused['epoch']}&generation={refused['generation']}&hash={refused['hash']}"
+    for _ in range(2):
+        async with watch("eu-1", token, known) as reader:
+            first = await reader.next()
+            assert first is not None
+            assert first.event == "bookmark"
+            assert await reader.silent(0.3)
+    async with watch("eu-1", token, known) as reader:
+        await reader.next()
+        await force(model="gpt-4o")
+        news = await reader.next()
+        assert news is not None
+        assert (news.event, news.data["generation"]) == ("snapshot", refused["generation"] + 1)
 
 
 async def test_pitfall_03_an_override_is_in_the_database_before_anybody_is_told(token: str) -> None:
@@ -102,6 +144,64 @@ async def test_pitfall_06_what_was_true_of_an_older_generation_is_not_shown_as_n
     status = await override_status(row.name)
     assert (status["phase"], status["counts"]["enforced"]) == ("Progressing", 0)
     assert status["conditions"][0]["observedGeneration"] == 2
+
+
+async def test_pitfall_07_a_wedged_half_open_is_named_with_its_age(token: str) -> None:
+    stuck = {"provider": "openai", "model": "gpt-4o", "state": "HalfOpen", "number": 4}
+    await report(token, circuits=[stuck | {"since": AT, "cause": "Stuck", "stuck": True}])
+    circuit = await sync_to_async(_read)("/circuits/openai/gpt-4o")
+    [breaker] = circuit["status"]["instances"]
+    assert (breaker["stuck"], breaker["cause"], breaker["number"]) == (True, "Stuck", 4)
+    assert breaker["since"].startswith(AT[:-1])
+    [card] = (await sync_to_async(board)()).cards.values()
+    assert (card["why_strong"], card["kind"]) == ("Stuck", "card")
+
+
+async def test_pitfall_08_however_bad_it_looks_only_people_throw_breakers(token: str) -> None:
+    """The control plane aggregates and shows; it opens nothing, though all are open."""
+    opened = {"provider": "openai", "model": "gpt-4o", "state": "Open", "number": 9, "since": AT}
+    for n in range(1, 4):
+        boot = f"0193f1d2-0000-7000-8000-00000000000{n}"
+        await report(token, boot=boot, slot=f"h/{n}", circuits=[opened | {"cause": "FailureRatio"}])
+    before = (await snapshot(token))["hash"]
+    audited = await AuditEntry.objects.acount()
+    for task in (end_expired_overrides, end_expired_probes, refresh_ceiling_prices):
+        await sync_to_async(task)()
+    assert (await snapshot(token))["hash"] == before
+    assert not await Override.objects.aexists()
+    assert await AuditEntry.objects.acount() == audited
+
+
+async def test_pitfall_09_a_forced_circuit_keeps_counting_and_says_where_it_will_land(
+    token: str,
+) -> None:
+    row = await force(mode="ForceClosed")
+    config = await snapshot(token)
+    below = {
+        "provider": "openai",
+        "model": "gpt-4o",
+        "state": "Open",
+        "number": 2,
+        "since": AT,
+        "mode": "ForceClosed",
+        "override_uid": str(row.uid),
+        "would_be": "Open",
+    }
+    await report(token, **applied(config), items=[item(row)], circuits=[below])
+    assert (await override_status(row.name))["landing"] == {"Open": 1}
+    circuit = await sync_to_async(_read)("/circuits/openai/gpt-4o")
+    assert circuit["status"]["instances"][0]["wouldBe"] == "Open"
+
+
+async def test_pitfall_10_state_cause_since_and_next_probe_are_fields(token: str) -> None:
+    opened = {"provider": "openai", "model": "gpt-4o", "state": "Open", "number": 2, "since": AT}
+    probe_at = "2026-11-30T03:10:20Z"
+    await report(token, circuits=[opened | {"cause": "FailureRatio", "next_probe_at": probe_at}])
+    circuit = await sync_to_async(_read)("/circuits/openai/gpt-4o")
+    [breaker] = circuit["status"]["instances"]
+    assert (breaker["state"], breaker["cause"]) == ("Open", "FailureRatio")
+    assert breaker["since"].startswith(AT[:-1])
+    assert breaker["nextProbeAt"].startswith(probe_at[:-1])
 
 
 async def test_pitfall_12_the_server_speaks_while_nothing_changes(
@@ -198,6 +298,40 @@ def _now() -> dict[str, Any]:
 
 
 @pytest.mark.django_db
+def test_pitfall_20_the_end_of_a_policy_throws_no_breaker() -> None:
+    """Breakers keep their counts and states; what matched falls to the next policy."""
+    builders.gateway("demo")
+    builders.circuit("openai", "gpt-4o", "")
+    match = {"provider": "openai"}
+    policies.create(actor=SYSTEM, name="p", spec={"open_seconds": 20}, match=match, **_now())
+    told = json.loads(GatewayConfig.objects.get().spec)
+    assert [p["name"] for p in told["policies"]] == ["p"]
+    version = BreakerPolicy.objects.get(name="p").resource_version
+    policies.remove(actor=SYSTEM, name="p", expected_version=version, **_now())
+    told = json.loads(GatewayConfig.objects.get().spec)
+    assert (told["policies"], told["overrides"], told["probes"]) == ([], [], [])
+
+
+@pytest.mark.django_db
+def test_pitfall_21_the_page_and_the_database_want_a_reason_too(oncall: Client) -> None:
+    builders.gateway("demo")
+    builders.circuit("openai", "gpt-4o", "")
+    form = {"mode": "ForceOpen", "provider": "openai", "minutes": "15", "reason": "  "}
+    answer = oncall.post("/overrides/new", form)
+    assert answer.status_code == 422
+    assert not Override.objects.exists()
+    with pytest.raises(IntegrityError, match="override_has_a_reason"), transaction.atomic():
+        builders.override(reason="")
+
+
+@pytest.mark.django_db
+def test_pitfall_21_an_extension_without_a_word_is_audited_with_the_reason_that_stands() -> None:
+    row = builders.override(reason="it browns out")
+    overrides.extend(actor=SYSTEM, name=row.name, expires_in=timedelta(hours=1), **_now())
+    assert AuditEntry.objects.get(action="extend").reason == "it browns out"
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("path", ["/overrides", "/probes"])
 def test_pitfall_21_no_reason_is_422_on_every_path(path: str) -> None:
     builders.gateway("demo")
@@ -222,6 +356,22 @@ async def test_pitfall_22_numbers_are_in_the_order_of_commits(token: str) -> Non
     rows = [await force(model=model) for model in ("", "gpt-4o")]
     versions = [row.resource_version for row in rows]
     assert versions == sorted(set(versions))
+
+
+LISTED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def test_every_pitfall_has_tests_that_exist() -> None:
+    """docs/pitfalls.md is not a promise: 25 rows, and each names tests that are there."""
+    rows = (CHECKOUT / "docs" / "pitfalls.md").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in rows if re.match(r"\| \d+ \|", row)]
+    assert [int(row.split("|")[1]) for row in rows] == list(range(1, 26))
+    for row in rows:
+        named = LISTED.findall(row)
+        assert named, row
+        for file, test in named:
+            text = (CHECKOUT / file).read_text(encoding="utf-8")
+            assert not test or re.search(rf"def {test}\b", text), (file, test)
 
 
 def test_pitfall_silence_is_said_within_thirty_seconds() -> None:
