@@ -5,6 +5,7 @@ Invariant: desired and observed stand side by side and are never mixed; an old w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -19,7 +20,8 @@ from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.circuit import parse_circuit
 from controlplane.errors import NotFound
 from controlplane.models import Revision
-from controlplane.reports import circuits, fleet
+from controlplane.reports import circuits, effect, fleet
+from controlplane.reports.wall import Rates
 
 gateways = Router(tags=["gateways"])
 circuit_routes = Router(tags=["circuits"])
@@ -50,7 +52,8 @@ def list_circuits(request: HttpRequest) -> HttpResponse:
     """Desired and observed of every circuit."""
     now = datetime.now(UTC)
     revision = Revision.objects.get(id=1).value
-    found = [_circuit(report) for report in circuits.read(now)]
+    rates = effect.rates_by_circuit(now)
+    found = [_circuit(report, rates) for report in circuits.read(now)]
     return answer(objects.many("Circuit", found, revision))
 
 
@@ -62,7 +65,7 @@ def get_circuit(request: HttpRequest, name: str) -> HttpResponse:
     for wanted in _readings(request, name):
         for report in known:
             if report.name == wanted:
-                return answer(_circuit(report))
+                return answer(_circuit(report, effect.rates_by_circuit(now)))
     names = [str(report.name) for report in known]
     raise NotFound(f"No circuit is named {name!r}{nearest(name, names)}.")
 
@@ -80,5 +83,5 @@ def _readings(request: HttpRequest, name: str) -> list[Name]:
     return found
 
 
-def _circuit(report: circuits.CircuitReport) -> dict[str, Any]:
-    return objects.circuit(report.name, list(report.states), report.rulings())
+def _circuit(report: circuits.CircuitReport, rates: Mapping[Name, Rates]) -> dict[str, Any]:
+    return objects.circuit(report, rates.get(report.name, Rates()))

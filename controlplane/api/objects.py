@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.api.door import camel
-from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.sync import SyncVerdict
 from controlplane.models import (
     AuditEntry,
@@ -22,9 +21,13 @@ from controlplane.models import (
     RetryBudget,
     Route,
 )
+from controlplane.reports import conditions
+from controlplane.reports.circuits import CircuitReport
+from controlplane.reports.conditions import Condition
 from controlplane.reports.effect import Effect
 from controlplane.reports.fleet import GatewayReport, Member
 from controlplane.reports.progress import Progress, Stage, Step
+from controlplane.reports.wall import Rates
 
 _MATCH = ("gateway", "selector", "provider", "model", "region")
 
@@ -59,27 +62,23 @@ def _override_status(row: Override, progress: Progress | None, now: datetime) ->
     if progress is not None:
         status["phase"] = progress.phase if active else status["endCause"]
         status |= progress_of(progress)
-        status["conditions"] = [_condition(row, progress, active)]
+        status["conditions"] = conditions_of(conditions.of_override(row, progress, now))
     return status
 
 
-def _condition(row: Override, progress: Progress, active: bool) -> dict[str, Any]:
-    enforced, targeted = progress.count(Stage.ENFORCED), len(progress.steps)
-    if not active:
-        stands, reason = "False", row.end_cause or "Expired"
-    elif targeted and enforced == targeted:
-        stands, reason = "True", "EnforcedByAll"
-    elif not targeted:
-        stands, reason = "Unknown", "NoInstances"
-    else:
-        stands, reason = "False", progress.phase
-    return {
-        "type": "Enforced",
-        "status": stands,
-        "reason": reason,
-        "message": f"{enforced} of {targeted} instances enforce it",
-        "observedGeneration": row.generation,
-    }
+def conditions_of(found: list[Condition]) -> list[dict[str, Any]]:
+    """Conditions as Kubernetes writes them; ``lastTransitionTime`` null where it is not kept."""
+    return [
+        {
+            "type": one.type,
+            "status": one.status,
+            "reason": one.reason,
+            "message": one.message,
+            "lastTransitionTime": one.since,
+            "observedGeneration": one.generation,
+        }
+        for one in found
+    ]
 
 
 def progress_of(progress: Progress) -> dict[str, Any]:
@@ -163,6 +162,7 @@ def gateway(report: GatewayReport, now: datetime) -> dict[str, Any]:
         "status": {
             "epoch": report.epoch,
             "live": sum(member.live for member in report.members),
+            "conditions": conditions_of(conditions.of_gateway(report)),
             "counts": _counts([member.verdict for member in report.members]),
             "instances": [_instance(member, now) for member in report.members],
             "localOverrides": [local_override(row) for row in report.local],
@@ -225,17 +225,17 @@ def _instance(member: Member, now: datetime) -> dict[str, Any]:
     }
 
 
-def circuit(
-    name: Name, states: list[tuple[CircuitState, bool]], rulings: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """A circuit: what rules it, and what each instance last said. bool: heard of lately."""
+def circuit(report: CircuitReport, rates: Rates) -> dict[str, Any]:
+    """A circuit: what rules it, and what each instance last said. ``rates``: the last minute's."""
+    name = report.name
     return {
         "kind": "Circuit",
         "metadata": {"name": str(name)},
         "spec": {"provider": name.provider, "model": name.model, "region": name.region},
         "status": {
-            "desired": rulings,
-            "instances": [_state(row, live) for row, live in states],
+            "desired": report.rulings(),
+            "conditions": conditions_of(conditions.of_circuit(report, rates)),
+            "instances": [_state(row, live) for row, live in report.states],
         },
     }
 

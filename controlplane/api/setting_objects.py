@@ -5,12 +5,14 @@ Invariant: ``managers`` says whose each field is, so that a refused apply surpri
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from controlplane.actions.revisions import Earlier
 from controlplane.api.door import camel
-from controlplane.api.objects import match_of, metadata_of, progress_of
+from controlplane.api.objects import conditions_of, match_of, metadata_of, progress_of
 from controlplane.models import BreakerPolicy, RetryBudget, Route
+from controlplane.reports import conditions
 from controlplane.reports.progress import Progress
 
 
@@ -26,6 +28,10 @@ def setting(
     status: dict[str, Any] = {"observedGeneration": row.generation}
     if progress is not None:
         status |= {"phase": progress.phase} | progress_of(progress)
+        found = [conditions.enforced(progress, row.generation)]
+        if isinstance(row, Route):
+            found.append(conditions.of_route(row, datetime.now(UTC)))
+        status["conditions"] = conditions_of(found)
     return {
         "kind": type(row).__name__,
         "metadata": metadata_of(row) | {"managers": _managers(row.managers)},

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from django.db import connection
 
@@ -50,17 +51,28 @@ def read(selection: Selection, at: datetime) -> Effect:
     return Effect(at, covered, _rates(selection, at), _routes(selection, at))
 
 
+def rates_by_circuit(at: datetime) -> dict[Circuit, Rates]:
+    """The sliding minute of every circuit that had one, summed over gateways."""
+    minutes: dict[Circuit, list[MinuteRow]] = {}
+    for _, _, provider, model, region, *figures in _read(at):
+        minutes.setdefault(Circuit(provider, model, region), []).append(MinuteRow(*figures))
+    return {circuit: sliding_minute(rows, at) for circuit, rows in minutes.items()}
+
+
 def _rates(selection: Selection, at: datetime) -> Rates:
-    with connection.cursor() as cursor:
-        cursor.execute(named_sql(_SQL), {"at": at})
-        rows = cursor.fetchall()
     minutes = [
         MinuteRow(*figures)
-        for gateway, labels, provider, model, region, *figures in rows
+        for gateway, labels, provider, model, region, *figures in _read(at)
         if selection.covers_gateway(gateway, _labels(labels))
         and selection.covers_circuit(Circuit(provider, model, region))
     ]
     return sliding_minute(minutes, at)
+
+
+def _read(at: datetime) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(_SQL), {"at": at})
+        return list(cursor.fetchall())
 
 
 def _labels(value: object) -> dict[str, str]:
