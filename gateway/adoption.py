@@ -21,6 +21,7 @@ from msgspec import structs
 
 from controlplane.wire.events import Attempt
 from gateway import records
+from gateway.kept import SUFFIX, forget_beyond
 from gateway.outbox import Identity, Outbox, Sealed
 from gateway.spool import Bounds, remove_directory
 
@@ -32,7 +33,9 @@ DIED = "gateway_died"
 class Adopted:
     """One dead worker's spool, ours while the lock is held."""
 
-    def __init__(self, directory: Path, identity: Identity, lock_fd: int, bounds: Bounds) -> None:
+    def __init__(
+        self, directory: Path, identity: Identity, lock_fd: int, bounds: Bounds, now: datetime
+    ) -> None:
         self._directory = directory
         self._lock_fd = lock_fd
         self.outbox = Outbox(identity, bounds.disk, bounds.memory)
@@ -41,15 +44,19 @@ class Adopted:
             about = path.stat()
             since = datetime.fromtimestamp(about.st_mtime, UTC)
             self.outbox.add(Sealed(int(path.stem), path, None, -1, about.st_size, since))
+        self.outbox.kept.load(directory, now)
 
     def finish(self) -> None:
-        """Let go of it; when everything was sent, and nothing set aside, it is deleted."""
-        if not len(self.outbox) and not any(self._directory.glob("*.aside")):
+        """Let go of it; when all is sent, and nothing kept or set aside, it is deleted."""
+        holds = len(self.outbox) or len(self.outbox.kept)
+        if not holds and not any(self._directory.glob("*.aside")):
             remove_directory(self._directory)
         os.close(self._lock_fd)
 
 
-def adopt(root: Path, gateway: str, bounds: Bounds | None = None) -> Iterator[Adopted]:
+def adopt(
+    root: Path, gateway: str, bounds: Bounds | None = None, now: datetime | None = None
+) -> Iterator[Adopted]:
     """Every spool below ``root`` of a dead worker of this gateway. One that cannot be read stays.
 
     Reads and writes files: call it outside the event loop's thread.
@@ -62,7 +69,8 @@ def adopt(root: Path, gateway: str, bounds: Bounds | None = None) -> Iterator[Ad
         try:
             identity = _about(directory)
             if identity.gateway == gateway and not _only_aside(directory):
-                yield Adopted(directory, identity, lock_fd, bounds or Bounds())
+                at = now or datetime.now(UTC)
+                yield Adopted(directory, identity, lock_fd, bounds or Bounds(), at)
                 continue
         except (OSError, ValueError) as error:
             log.warning("cannot adopt the spool %s: %s", directory.name, error)
@@ -75,23 +83,24 @@ def forget_oldest(root: Path, gateway: str, keep_bytes: int) -> int:
     What bounds the disk while nobody takes anything: each boot leaves a directory behind. Reads and
     writes files: call it outside the event loop's thread.
     """
-    dead = []
+    dead: list[tuple[float, Path, int]] = []
     for owner in _owners(root):
         lock_fd = _lock(owner)
         if lock_fd is None:
             continue
         try:
             if _about(owner.parent).gateway == gateway:
-                held = [path.stat() for path in owner.parent.iterdir()]
-                newest = max(each.st_mtime for each in held)
-                dead.append((newest, sum(each.st_size for each in held), owner.parent, lock_fd))
+                newest = max(path.stat().st_mtime for path in owner.parent.iterdir())
+                dead.append((newest, owner.parent, lock_fd))
                 continue
         except (OSError, ValueError) as error:
             log.warning("cannot read the spool %s: %s", owner.parent.name, error)
         os.close(lock_fd)
     kept = forgotten = 0
-    for _, size, directory, lock_fd in sorted(dead, reverse=True):
-        kept += size
+    dead.sort(reverse=True)
+    forget_beyond([directory for _, directory, _ in dead], datetime.now(UTC))
+    for _, directory, lock_fd in dead:
+        kept += sum(path.stat().st_size for path in directory.iterdir())
         if kept > keep_bytes:
             log.warning("the spool of boot %s is given up: the disk's bound", directory.name)
             remove_directory(directory)
@@ -134,7 +143,7 @@ def _about(directory: Path) -> Identity:
 
 def _only_aside(directory: Path) -> bool:
     return any(directory.glob("*.aside")) and not any(
-        path.suffix in (".open", ".batch") for path in directory.iterdir()
+        path.suffix in (".open", ".batch", SUFFIX) for path in directory.iterdir()
     )
 
 

@@ -14,7 +14,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from controlplane.wire.events import Receipt
 from controlplane.wire.status import SpoolStatus
@@ -68,6 +68,8 @@ class Agent:
         self._adopted: list[Adopted] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = AsyncExitStack()
+        self._epoch = ""
+        self._asked: set[UUID] = set()
         self._reporter: Reporter | None = None
         self._status: StatusSender | None = None
 
@@ -122,14 +124,14 @@ class Agent:
             return self.live.in_force.epoch, self.live.in_force.generation
 
         def on_receipt(receipt: Receipt) -> None:
-            if receipt.generation > self.live.in_force.generation:
-                watcher.fetch_soon()
+            watcher.heard_of(receipt.epoch, receipt.generation)
 
         def sender_of(adopted: Adopted) -> Sender:
             return Sender(contact, self._clock, adopted.outbox, known, on_receipt)
 
         own = Sender(contact, self._clock, self.spool.outbox, known, on_receipt)
         self._reporter = Reporter(self.spool, own, self._clock)
+        watcher.on_epoch = self._epoch_heard
         self._status = StatusSender(
             contact,
             self.live,
@@ -158,6 +160,7 @@ class Agent:
 
     async def _forget(self) -> None:
         while True:
+            self.spool.outbox.kept.expire(self._clock.wall())
             await asyncio.to_thread(
                 forget_oldest, self._spools, self._config.gateway.name, self._bounds.disk
             )
@@ -170,13 +173,24 @@ class Agent:
             self._adopted += found
             while self._adopted:
                 adopted = self._adopted[0]
+                box = adopted.outbox
+                # The first time in any case: what was restored while no worker ran is found so.
+                if self._epoch:
+                    box.ask(self._epoch, always=box.identity.instance not in self._asked)
+                    self._asked.add(box.identity.instance)
                 await sender_of(adopted).send_all()
                 self._adopted.remove(adopted)
                 adopted.finish()
             await self._clock.sleep(ADOPT_EVERY_S)
 
+    def _epoch_heard(self, epoch: str) -> None:
+        self._epoch = epoch
+        if self._reporter is not None:
+            self._reporter.heard(epoch)
+
     def _find_dead(self) -> list[Adopted]:
-        return list(adopt(self._spools, self._config.gateway.name, self._bounds))
+        name = self._config.gateway.name
+        return list(adopt(self._spools, name, self._bounds, self._clock.wall()))
 
     def _spool_status(self) -> SpoolStatus:
         own = self.spool.status()
@@ -189,6 +203,7 @@ class Agent:
             bytes=own.bytes + sum(box.size for box in boxes),
             oldest_at=min(oldest, default=None),
             dropped=own.dropped + sum(box.dropped.total() for box in boxes),
+            acknowledged=self.spool.outbox.kept.highest(self.live.in_force.epoch),
         )
 
     def _start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -2,7 +2,8 @@
 
 Invariants: a batch's events and number never change once it is here; batches leave in the order of
 their numbers, except the oldest ones that are given up when the bound is reached, which shows at
-the control plane as a gap. What is given up is counted by kind.
+the control plane as a gap. What is given up is counted by kind. What the control plane turns out to
+have forgotten (a restored backup, so a new epoch) goes out again, under its old number.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from uuid import UUID
 import msgspec
 
 from gateway import records
+from gateway.kept import Kept
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +61,13 @@ class Outbox:
     def __init__(self, identity: Identity, max_bytes: int, max_memory: int) -> None:
         self.identity = identity
         self.dropped: Counter[str] = Counter()
+        self.kept = Kept()
+        """What has a receipt already."""
         self._max_bytes = max_bytes
         self._max_memory = max_memory
         self._waiting: deque[Sealed] = deque()
         self._sending: Sealed | None = None
+        self._asked = ""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -116,15 +121,39 @@ class Outbox:
                 "epoch": epoch,
                 "generation": generation,
                 "sent_at": datetime.now(UTC),
+                "acknowledged": self.kept.highest(epoch),
             }
         )
         events = b",".join(payload for _, payload in found.events)
         return head[:-1] + b',"events":[' + events + b"]}"
 
-    def acknowledge(self, batch: Sealed) -> None:
-        """The control plane has it: forget it."""
+    def acknowledge(self, batch: Sealed, epoch: str = "", at: datetime | None = None) -> None:
+        """The control plane of this epoch has it: keep it aside; without an epoch, forget it."""
         self._leave(batch)
-        _unlink(batch.path)
+        if epoch and at is not None:
+            self.kept.add(batch.seq, batch.path, batch.size, epoch, at)
+        else:
+            _unlink(batch.path)
+
+    def told(self, epoch: str, contiguous: int) -> int:
+        """A receipt says what the database has; returns how many batches go out again for it."""
+        self._asked = ""
+        if not self.kept.of_another(epoch):
+            return 0
+        return self._put_back(self.kept.take_after(contiguous, epoch))
+
+    def ask(self, epoch: str, *, always: bool = False) -> bool:
+        """Send the newest kept batch again, if its receipt is of another epoch (or ``always``).
+
+        The receipt for it says from where on the database lacks what is kept. Once an epoch.
+        """
+        if self._asked == epoch or not (always or self.kept.of_another(epoch)):
+            return False
+        newest = self.kept.take_newest()
+        if newest is None:
+            return False
+        self._asked = epoch
+        return bool(self._put_back([newest]))
 
     def set_aside(self, batch: Sealed, reason: str) -> None:
         """It will never be accepted: keep the file for a person, count its events as lost."""
@@ -140,6 +169,12 @@ class Outbox:
                 old.unlink()
         except OSError as error:
             log.warning("cannot keep a refused batch: %s", error)
+
+    def _put_back(self, batches: list[tuple[int, Path, int]]) -> int:
+        back = [Sealed(seq, path, None, -1, size) for seq, path, size in batches]
+        if back:
+            self._waiting = deque(sorted([*self._waiting, *back], key=lambda one: one.seq))
+        return len(back)
 
     def _give_up(self, batch: Sealed, reason: str) -> None:
         self._count(batch)

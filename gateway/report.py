@@ -101,9 +101,20 @@ class Sender:
         self._failures = 0
         for unread in receipt.unread[:3]:
             log.error("event %d of batch %d: %s", unread.index, batch.seq, unread.reason)
-        self._outbox.acknowledge(batch)
+        self._outbox.acknowledge(batch, receipt.epoch, self._clock.wall())
+        if again := self._outbox.told(receipt.epoch, receipt.contiguous):
+            log.warning(
+                "the control plane is of another epoch and has up to batch %d of %s: %d go again",
+                receipt.contiguous,
+                self._outbox.identity.instance,
+                again,
+            )
         self._on_receipt(receipt)
         return 0.0
+
+    def heard(self, epoch: str) -> bool:
+        """Somebody said which epoch it is; True when there is a batch to send for it."""
+        return self._outbox.ask(epoch)
 
     def _later(self, why: str, retry_after_s: float | None) -> float:
         self._failures += 1
@@ -137,6 +148,11 @@ class Reporter:
             self._urgent.clear()
             self._spool.seal()
             await self._sender.send_all()
+
+    def heard(self, epoch: str) -> None:
+        """The control plane's epoch, from whatever answer: another one is asked what it has."""
+        if self._sender.heard(epoch):
+            self._first.set()
 
     async def flush(self) -> None:
         """Seal and send everything; the caller bounds the time. Not while ``run`` runs."""

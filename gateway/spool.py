@@ -145,7 +145,8 @@ class Spool:
             self._fd = -1
         if self._path is not None and not self._marks:
             self._path.unlink(missing_ok=True)
-        if self._dir is not None and not len(self.outbox) and not self._marks:
+        holds = len(self.outbox) or len(self.outbox.kept) or self._marks
+        if self._dir is not None and not holds:
             remove_directory(self._dir)
         if self._lock_fd >= 0:
             os.close(self._lock_fd)

@@ -63,6 +63,8 @@ class Watcher:
         self.settled = asyncio.Event()
         """Cleared while a snapshot that is in force is not yet on the disk."""
         self.settled.set()
+        self.on_epoch: Callable[[str], None] = _nothing
+        """Called with the control plane's epoch, whenever an answer names it."""
         self.streaming = False
         self.received_generation = live.in_force.generation
         self.refused: SnapshotRefused | None = None
@@ -75,12 +77,19 @@ class Watcher:
     def heard(self, epoch: str, generation: int, instances: int) -> None:
         """An answer said what the control plane has; fetch when it is more than ours."""
         ours = self._live.in_force
+        self.heard_of(epoch, generation)
+        if (epoch, generation) == (ours.epoch, ours.generation):
+            self._live.confirmed(self._source, instances)
+
+    def heard_of(self, epoch: str, generation: int) -> None:
+        """As ``heard``, of an answer that does not say how many instances live."""
+        ours = self._live.in_force
+        if epoch:
+            self.on_epoch(epoch)
         if self._refused_for_good and self._refused_for_good[:2] == (epoch, generation):
             return
         if epoch != ours.epoch or generation > ours.generation:
             self.fetch_soon()
-        elif generation == ours.generation:
-            self._live.confirmed(self._source, instances)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -208,6 +217,7 @@ class Watcher:
     async def _offer(self, raw: bytes, source: ConfigSource) -> None:
         try:
             received = snapshot.read(raw, self._live.config.gateway.name)
+            self.on_epoch(received.epoch)
             ours = self._live.in_force
             snapshot.check_shrink(received, ours)
         except SnapshotRefused as error:
@@ -248,6 +258,10 @@ class Watcher:
 
     def _control_plane_wall(self) -> datetime:
         return self._offset.corrected(self._clock.wall())
+
+
+def _nothing(_epoch: str) -> None:
+    """Nobody listens yet."""
 
 
 def supersedes(received: Received, ours: InForce) -> bool:

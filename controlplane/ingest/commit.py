@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -24,8 +24,9 @@ from controlplane.ingest.append import NoPartition, Way
 from controlplane.ingest.costs import price_book
 from controlplane.ingest.partitions import ensure_days
 from controlplane.ingest.prepare import Arrived, Prepared, prepare
-from controlplane.ingest.receipts import InstanceGone, Key, Stored, key_of
+from controlplane.ingest.receipts import InstanceGone, Key, OlderDatabase, Stored, key_of
 from controlplane.ingest.store import store
+from controlplane.models.epochs import renew
 from controlplane.models.pool import pool
 from controlplane.models.registry import forget_circuits
 from controlplane.notify import observed_changed
@@ -157,10 +158,32 @@ def _fail(group: Sequence[_Waiting], error: Exception) -> None:
 
 
 async def _commit(conn: AsyncConnection, group: list[_Waiting]) -> None:
-    facts = await _facts(conn, group)
-    prepared = await _prepare(conn, group, facts)
-    if await _store_parted(conn, prepared, facts):
-        await observed_changed()
+    for _ in range(_TRIES):
+        facts = await _facts(conn, group)
+        if (why := _ahead(group, facts)) is None:
+            try:
+                prepared = await _prepare(conn, group, facts)
+                if await _store_parted(conn, prepared, facts):
+                    await observed_changed()
+                return
+            except OlderDatabase as error:
+                why = str(error)
+        # First the epoch, then the batch: a death between them must not lose the finding.
+        log.warning("a new epoch: %s", why)
+        await renew(conn, facts.epoch, why, datetime.now(UTC))
+    _fail(group, Busy("The database's epoch changes; send the same batch again.", retry_after_s=1))
+
+
+def _ahead(group: Sequence[_Waiting], facts: _Facts) -> str | None:
+    """Why this database must be older than what a gateway of its epoch was told; None if not."""
+    for one in group:
+        batch, known = one.arrived.batch, facts.generations.get(one.arrived.gateway_id)
+        if known is not None and batch.epoch == facts.epoch and batch.generation > known:
+            return (
+                f"instance {batch.instance} ({batch.slot}) was told generation"
+                f" {batch.generation}; this database has {known}"
+            )
+    return None
 
 
 async def _facts(conn: AsyncConnection, group: Sequence[_Waiting]) -> _Facts:
@@ -212,7 +235,8 @@ async def _store_parted(
     if not group:
         return False
     try:
-        said, changed = await _store_somehow(conn, [prepared for _, prepared in group])
+        parts = [prepared for _, prepared in group]
+        said, changed = await _store_somehow(conn, parts, facts.epoch)
     except (psycopg.DataError, psycopg.IntegrityError, InstanceGone, NoPartition) as error:
         if len(group) > 1:
             return any([await _store_parted(conn, [one], facts) for one in group])
@@ -233,7 +257,7 @@ async def _store_parted(
 
 
 async def _store_somehow(
-    conn: AsyncConnection, group: list[Prepared]
+    conn: AsyncConnection, group: list[Prepared], epoch: str
 ) -> tuple[dict[Key, Stored], bool]:
     """The group's transaction, again and another way for what can be put right."""
     way = Way.COPY
@@ -241,7 +265,7 @@ async def _store_somehow(
     while True:
         tries += 1
         try:
-            return await store(conn, group, way)
+            return await store(conn, group, way, epoch)
         except NoPartition:
             if tries == _TRIES:
                 raise

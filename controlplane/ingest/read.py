@@ -95,6 +95,7 @@ class ReadBatch:
     seq: int
     epoch: str
     generation: int
+    acknowledged: int
     sent_at: datetime
     events: dict[int, AnyEvent]
     unread: list[DeadLetter]
@@ -162,6 +163,7 @@ def _sorted_out(
         head.seq,
         head.epoch,
         head.generation,
+        head.acknowledged,
         head.sent_at,
         events,
         unread,

@@ -66,6 +66,13 @@ class InstanceGone(Exception):
     """An instance of the group is not there any more: its gateway was deleted."""
 
 
+class OlderDatabase(Exception):
+    """A gateway has a receipt of this epoch that this database never gave: it is a restored backup.
+
+    The text says whose word that is.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What a receipt says of its batch."""
@@ -122,6 +129,21 @@ async def claim(
     if len(places) < len(instances):
         raise InstanceGone
     return {(row[0], row[1]) for row in await wrote.fetchall()}, places
+
+
+def check_told(group: Sequence[Prepared], places: dict[int, Place], epoch: str) -> None:
+    """Compare what gateways were told under ``epoch`` with ``places`` before this group.
+
+    Raises ``OlderDatabase``. Instances are locked, and a receipt is only given after its commit, so
+    a higher number cannot be one that another process is about to commit.
+    """
+    for one in group:
+        batch, highest = one.batch, places[one.origin.instance_id].highest
+        if batch.epoch == epoch and batch.acknowledged > highest:
+            raise OlderDatabase(
+                f"instance {batch.instance} ({batch.slot}) was given the receipt of batch"
+                f" {batch.acknowledged}; this database has up to {highest}"
+            )
 
 
 async def earlier(conn: AsyncConnection, group: Sequence[Prepared]) -> dict[Key, Stored]:

@@ -23,15 +23,17 @@ from controlplane.wire.events import Unread
 
 
 async def store(
-    conn: AsyncConnection, group: Sequence[Prepared], way: Way
+    conn: AsyncConnection, group: Sequence[Prepared], way: Way, epoch: str
 ) -> tuple[dict[Key, Stored], bool]:
     """What each batch's receipt says; True when what the wall shows has changed.
 
-    Raises ``NoPartition``, ``InstanceGone``, and what ``append`` raises for a way that will not do.
+    Raises ``NoPartition``, ``InstanceGone``, ``OlderDatabase``, and what ``append`` raises for a
+    way that will not do.
     """
     async with conn.transaction():
         marks = await dirty.share(conn)
         new, places = await receipts.claim(conn, group)
+        receipts.check_told(group, places, epoch)
         claimed = [one for one in group if key_of(one) in new]
         said = await receipts.earlier(conn, [one for one in group if key_of(one) not in new])
         if not claimed:

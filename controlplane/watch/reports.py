@@ -66,6 +66,8 @@ class Stored:
 
     receipts: dict[int, StatusReceipt]
     visible: bool
+    forgotten: tuple[str, str] | None = None
+    """An epoch, and why its database must be older than what an instance was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,12 @@ async def store(conn: AsyncConnection, group: list[Arrived], now: datetime) -> S
         )
         reports.append(_Report(one.gateway_id, instance_id, one.report))
     async with conn.transaction():
-        visible = await _Fold(conn, ids, now).run(reports)
+        fold = _Fold(conn, ids, now)
+        visible = await fold.run(reports)
         receipts = await _receipts(conn, {one.gateway_id: one.gateway for one in group})
-    return Stored(receipts, visible)
+    epochs = {one.epoch for one in receipts.values()}
+    told = next(((e, why) for e, why in fold.told_more if e in epochs), None)
+    return Stored(receipts, visible, told)
 
 
 async def _receipts(conn: AsyncConnection, gateways: dict[int, str]) -> dict[int, StatusReceipt]:
@@ -127,12 +132,19 @@ class _Fold:
         self._conn = conn
         self._ids = ids
         self._now = now
+        self.told_more: list[tuple[str, str]] = []
+        """Epoch and finding, of every report that knows a receipt which is not here."""
 
     async def run(self, reports: list[_Report]) -> bool:
         """Write the reports that are the newest of their boots; True when something shows."""
         instances = [one.instance_id for one in reports]
         held = await _rows(self._conn, "instances_for_reports.sql", instances=instances)
         before: dict[int, Before] = {row["id"]: row for row in held}
+        for one in reports:
+            told, highest = one.report.spool.acknowledged, before[one.instance_id]["highest_seq"]
+            if told > highest:
+                why = f"{one.report.slot} was given the receipt of batch {told}; here is {highest}"
+                self.told_more.append((one.report.epoch, why))
         fresh = [r for r in reports if r.report.seq > before[r.instance_id]["status_seq"]]
         if not fresh:
             return False

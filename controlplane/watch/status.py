@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 
 from controlplane.errors import Busy
+from controlplane.models.epochs import renew
 from controlplane.models.pool import pool
 from controlplane.notify import observed_changed
 from controlplane.watch.reports import Arrived, store
@@ -88,7 +89,11 @@ async def accept_report(
 async def _commit(group: list[_Waiting]) -> None:
     """Store a group and answer it. The time of every verdict in it is the group's beginning."""
     async with (await pool()).connection() as conn:
-        stored = await store(conn, [one.arrived for one in group], datetime.now(UTC))
+        now = datetime.now(UTC)
+        stored = await store(conn, [one.arrived for one in group], now)
+        if stored.forgotten is not None:
+            # The gateways hear of it by their watch, and with their next answer.
+            await renew(conn, *stored.forgotten, now)
     if stored.visible:
         await observed_changed()
     for waiting in group:

@@ -183,18 +183,24 @@ class BatchHead(Struct, frozen=True, kw_only=True):
     seq: Annotated[int, Meta(ge=1, le=2**53)]
     epoch: _Label = ""
     generation: Count = 0
+    acknowledged: Count = 0
     sent_at: Instant
     events: Annotated[list[msgspec.Raw], Meta(max_length=5000)]
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Events of one instance. Content and ``seq`` are fixed on disk before the first send."""
+    """Events of one instance. Content and ``seq`` are fixed on disk before the first send.
+
+    ``acknowledged``: the highest seq of this instance that was receipted under ``epoch``. A control
+    plane of that epoch that has never seen it is a restored backup, and mints a new epoch.
+    """
 
     instance: UUID
     slot: _Name
     seq: Annotated[int, Meta(ge=1, le=2**53)]
     epoch: _Label = ""
     generation: Count = 0
+    acknowledged: Count = 0
     sent_at: Instant
     events: Annotated[list[AnyEvent], Meta(max_length=5000)]
 

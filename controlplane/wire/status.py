@@ -66,12 +66,16 @@ class BudgetStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SpoolStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Events not yet acknowledged, and what had to be dropped since the boot."""
+    """Events not yet acknowledged, and what had to be dropped since the boot.
+
+    ``acknowledged``: the highest seq that was receipted under the report's ``epoch``.
+    """
 
     events: Count = 0
     bytes: Count = 0
     oldest_at: Instant | None = None
     dropped: Count = 0
+    acknowledged: Count = 0
 
 
 class Clock(Struct, frozen=True, kw_only=True, omit_defaults=True):
