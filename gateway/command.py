@@ -25,6 +25,7 @@ import msgspec
 from controlplane.domain.circuit import parse_circuit
 from controlplane.domain.durations import duration
 from controlplane.domain.overrides import LIFETIMES, OverrideMode, in_words
+from controlplane.domain.text import readable
 from gateway.local_control import SECONDS, Reply, Request, address
 from gateway.local_overrides import Record
 from gateway.table import ConfigError, Table
@@ -99,7 +100,7 @@ def _request(options: argparse.Namespace) -> Request:
 
 def _record(options: argparse.Namespace) -> Record:
     mode = _MODES[options.verb]
-    if not options.reason.strip():
+    if not readable(options.reason):
         raise BadUse("--reason: say why")
     lasts = LIFETIMES[mode].default.total_seconds()
     if options.lasts is not None:
@@ -114,7 +115,7 @@ def _record(options: argparse.Namespace) -> Record:
         provider=provider,
         model=model,
         region=region,
-        reason=options.reason.strip()[:1000],
+        reason=readable(options.reason)[:1000],
         made_by="",
         created_at=now,
         expires_at=now + timedelta(seconds=lasts),

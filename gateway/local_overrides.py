@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from controlplane.domain.overrides import OverrideMode, in_words, lifetime_fault
 from controlplane.domain.precedence import Selection, precedence
+from controlplane.domain.text import readable
 from controlplane.wire.desired import Match, OverrideItem
 from controlplane.wire.events import Mode
 from controlplane.wire.status import LocalOverride
@@ -228,7 +229,7 @@ class LocalOverrides:
         self._hold(held, self._clock.monotonic())
 
     def _check(self, record: Record) -> None:
-        if not record.reason.strip():
+        if not readable(record.reason):
             raise Refused("write a reason: --reason '...'")
         wall = self._clock.wall()
         if fault := lifetime_fault(OverrideMode(record.mode), record.expires_at - wall):

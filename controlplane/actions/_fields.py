@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from controlplane.domain.precedence import Selection
 from controlplane.domain.selectors import check_labels, parse_selector
+from controlplane.domain.text import hidden_character, readable
 from controlplane.errors import InvalidInput
 
 _OBJECT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,98}[a-z0-9])?")
@@ -30,7 +31,21 @@ class Faults:
         self.errors.append({"field": field, "message": message})
 
     def text(self, field: str, value: object, *, required: bool = False) -> str:
-        """A text without NUL and surrounding blanks, within its length; '' after a fault."""
+        """Free text within its length; '' after a fault.
+
+        Without surrounding blanks and without what no reader sees (``domain.text``).
+        """
+        return readable(self._text(field, value, required=required))
+
+    def name(self, field: str, value: object, *, required: bool = False) -> str:
+        """A text that names something: what no reader sees is a fault; '' after a fault."""
+        text = self._text(field, value, required=required)
+        if char := hidden_character(text):
+            self.add(field, f"it holds {char}, which no reader sees; write it without")
+            return ""
+        return text
+
+    def _text(self, field: str, value: object, *, required: bool) -> str:
         if value is None:
             value = ""
         if not isinstance(value, str):
@@ -41,7 +56,7 @@ class Faults:
             self.add(field, "it holds a character that cannot be stored (NUL or half a surrogate)")
         elif len(stripped) > _LONGEST.get(field, 200):
             self.add(field, f"write at most {_LONGEST.get(field, 200)} characters")
-        elif required and not stripped:
+        elif required and not readable(stripped):
             self.add(field, "required")
         else:
             return stripped
@@ -49,21 +64,21 @@ class Faults:
 
     def object_name(self, field: str, value: object) -> str:
         """A name that stands in paths: lower-case letters, digits, ``-`` and ``.``."""
-        text = self.text(field, value, required=True)
+        text = self.name(field, value, required=True)
         if text and not _OBJECT_NAME.fullmatch(text):
             self.add(field, "write up to 100 lower-case letters, digits, '-' and '.'")
         return text
 
     def gateway_name(self, field: str, value: object) -> str:
         """A gateway's name: letters, digits, ``-``, ``_`` and ``.``."""
-        text = self.text(field, value, required=True)
+        text = self.name(field, value, required=True)
         if text and not _GATEWAY_NAME.fullmatch(text):
             self.add(field, "write up to 100 letters, digits, '-', '_' and '.'")
         return text
 
     def selection(self, parts: Mapping[str, object]) -> Selection:
         """The gateway, selector, provider, model, region (and tenant) of a request."""
-        read = {part: self.text(part, parts.get(part)) for part in Selection.__slots__}
+        read = {part: self.name(part, parts.get(part)) for part in Selection.__slots__}
         if read["gateway"] and read["selector"]:
             self.add("selector", "name a gateway or write a selector, not both")
         if read["selector"]:

@@ -68,11 +68,11 @@ def _target(item: object, path: str, faults: Faults) -> dict[str, Any]:
 
 def _check(target: RouteTarget, path: str, faults: Faults) -> None:
     for name in _TEXTS:
-        if faults.text(f"{path}.{name}", getattr(target, name)) != getattr(target, name):
+        if faults.name(f"{path}.{name}", getattr(target, name)) != getattr(target, name):
             faults.add(f"{path}.{name}", "write it without blanks around it")
     for name in _LISTS:
         for word in getattr(target, name)[:100]:
-            faults.text(f"{path}.{name}", word)
+            faults.name(f"{path}.{name}", word)
     if not target.provider or not target.model:
         faults.add(path, "a target needs a provider and a model")
     for name in ("approved_at", "approved_until"):

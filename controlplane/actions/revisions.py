@@ -120,7 +120,7 @@ def apply(
     actor.must_be(settings.role, f"apply a {settings.kind}")
     faults = Faults()
     why = faults.text("reason", reason)
-    by = f"apply:{faults.text('field_manager', manager, required=True)}"
+    by = f"apply:{faults.name('field_manager', manager, required=True)}"
     faults.raise_any(f"The {settings.kind} was not applied")
     if not settings.model.objects.filter(name=name).exists():
         return settings.create(
