@@ -104,14 +104,14 @@ class WallConsumer(AsyncWebsocketConsumer):
                     if self._whole.is_set():
                         self._whole.clear()
                         sent = None
-                    frame = frames.snapshot(board) if sent is None else frames.patch(sent, board)
+                    frame = source.frame(sent)
                     # A loss is said at once, and its end; what lasts, with every ping.
                     lost = source.lost
                     news = frame is not None or lost != said_lost
                     if not news and monotonic() - spoke < PING_SECONDS:
                         continue
                     ping = frames.ping(board, datetime.now(UTC), lost=lost)
-                    await self.send(frames.encode(frame or ping))
+                    await self.send(frame or frames.encode(ping))
                     said_lost = lost and frame is None
                     sent, spoke = board, monotonic()
                     await asyncio.sleep(APART_SECONDS)

@@ -17,11 +17,14 @@ from time import monotonic
 from controlplane.notify import Wakeups, hub
 from controlplane.reports import wall
 from controlplane.reports.wall_rows import Trail, Wall
+from dashboard import frames
 from dashboard.board import Board, compose
 
 APART_SECONDS = 0.25
 POLL_SECONDS = 1.0
-SHARE = 4  # at most one part in so many of the time is spent on reading and composing
+# At most one part in so many of the time goes to composing, which is this process's own work, and
+# to reading, which is Postgres's; the trail moves by the minute and is read apart, more seldom.
+COMPOSE_SHARE, READ_SHARE, TRAIL_SHARE = 4, 2, 8
 TRAIL_SECONDS = 2.0
 # How long a read may run once LISTEN is lost, and at any time, before the data counts as lost. The
 # pool tries for 5 s to find a connection; on a busy machine a healthy read has taken a second.
@@ -39,8 +42,8 @@ class Feed:
         self._read = read or self._read_wall
         self._viewers: set[asyncio.Event] = set()
         self._task: asyncio.Task[None] | None = None
-        self._trail: Trail | None = None
-        self._trail_read = 0.0
+        self._trail = _Trail()
+        self._texts = frames.Shared()
         self._failed = False
         self._reading_since: float | None = None
 
@@ -66,15 +69,23 @@ class Feed:
             if not self._viewers and self._task is not None:
                 self._task.cancel()
                 self._task = None
+                self._trail.stop()
+
+    def frame(self, sent: Board | None) -> str | None:
+        """The newest board as text for who was sent that one before; None: it shows no change."""
+        assert self.board is not None
+        return self._texts.frame(sent, self.board)
 
     async def _run(self) -> None:
         async with hub.subscribe("observed") as observed, hub.subscribe("desired") as desired:
             while True:
-                began = self._reading_since = monotonic()
+                began = read = self._reading_since = monotonic()
                 try:
-                    # In a thread: composing 200 circuits of 20 instances takes some 80 ms, and the
+                    found = await self._read()
+                    read = monotonic()
+                    # In a thread: composing 200 circuits of 20 instances takes some 50 ms, and the
                     # loop carries everybody's sockets and watches meanwhile.
-                    self.board = await asyncio.to_thread(compose, await self._read(), self.board)
+                    self.board = await asyncio.to_thread(compose, found, self.board)
                 except Exception as error:
                     log.warning("the wall was not read (tried again): %s", error)
                     self._failed = True
@@ -83,15 +94,53 @@ class Feed:
                 self._reading_since = None
                 for event in self._viewers:
                     event.set()
-                took = monotonic() - began
-                await asyncio.sleep(max(APART_SECONDS, took * SHARE) - took)
+                now = monotonic()
+                whole = max(APART_SECONDS, (now - read) * COMPOSE_SHARE, (now - began) * READ_SHARE)
+                await asyncio.sleep(whole - (now - began))
                 await _either(observed, desired)
 
     async def _read_wall(self) -> Wall:
-        now = await wall.read_now()
-        if self._trail is None or monotonic() - self._trail_read > TRAIL_SECONDS:
-            self._trail, self._trail_read = await wall.read_trail(), monotonic()
-        return Wall(now, self._trail)
+        return Wall(await wall.read_now(), await self._trail.newest())
+
+
+class _Trail:
+    """The last quarter of an hour, read beside the present: no change waits for it but the first.
+
+    Its read takes ten times the present's (200 circuits of 20 gateways: 64,000 rows of minutes).
+    One that failed fails the next ``newest``, so that rates do not stand still unseen.
+    """
+
+    def __init__(self) -> None:
+        self._held: Trail | None = None
+        self._task: asyncio.Task[Trail] | None = None
+        self._due = 0.0
+
+    async def newest(self) -> Trail:
+        """The newest that has been read; starts the next reading when it is due."""
+        if self._task is not None and self._task.done():
+            task, self._task = self._task, None
+            self._held = task.result()
+        if self._task is None and monotonic() >= self._due:
+            self._task = asyncio.create_task(self._read())
+        if self._held is None:
+            assert self._task is not None
+            task, self._task = self._task, None
+            self._held = await task
+        return self._held
+
+    async def _read(self) -> Trail:
+        began = monotonic()
+        self._due = began + TRAIL_SECONDS
+        found = await wall.read_trail()
+        ended = monotonic()
+        self._due = began + max(TRAIL_SECONDS, (ended - began) * TRAIL_SHARE)
+        return found
+
+    def stop(self) -> None:
+        """Nobody looks: what comes next is read anew."""
+        if self._task is not None:
+            self._task.cancel()
+        self._held, self._task, self._due = None, None, 0.0
 
 
 async def _either(first: Wakeups, second: Wakeups) -> None:

@@ -73,6 +73,8 @@ class Fleet:
         self, gateway_id: int, circuit: wall_rows.CircuitRow
     ) -> wall_rows.OverrideRow | None:
         """The override that rules a circuit at a gateway: the narrowest in force."""
+        if not self._rows:
+            return None
         key = (gateway_id, circuit.id)
         if key not in self._ruling:
             name = circuit.circuit

@@ -56,6 +56,24 @@ def ping(board: Board, now: datetime, *, lost: bool = False) -> dict[str, Any]:
     return _head("ping", board) | {"age_s": age_s, "lost": lost}
 
 
+class Shared:
+    """The newest board's frames as text, each made once for all who were sent the same board."""
+
+    def __init__(self) -> None:
+        self._board: Board | None = None
+        # By identity, with the board itself, so that no other can have its identity meanwhile.
+        self._texts: dict[int, tuple[Board | None, str | None]] = {}
+
+    def frame(self, before: Board | None, board: Board) -> str | None:
+        """A snapshot without ``before``, else a patch; None when a viewer would see no change."""
+        if board is not self._board:
+            self._board, self._texts = board, {}
+        if id(before) not in self._texts:
+            frame = snapshot(board) if before is None else patch(before, board)
+            self._texts[id(before)] = before, None if frame is None else encode(frame)
+        return self._texts[id(before)][1]
+
+
 def encode(frame: dict[str, Any]) -> str:
     """JSON text."""
     return msgspec.json.encode(frame).decode()

@@ -119,3 +119,62 @@ async def test_a_read_that_hangs_is_told_soon_once_listen_is_lost(
         database.answers.set()
         await woken(event)
         assert not feed.lost
+
+
+async def test_a_slow_trail_does_not_hold_the_present_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, now = asyncio.Event(), 100.0
+    quick.set()
+    trails = presents = 0
+
+    async def read_now() -> Now:
+        nonlocal presents
+        presents += 1
+        return empty(presents).now
+
+    async def read_trail() -> Trail:
+        nonlocal trails
+        trails += 1
+        await quick.wait()
+        return empty(0).trail
+
+    monkeypatch.setattr(feed_module.wall, "read_now", read_now)
+    monkeypatch.setattr(feed_module.wall, "read_trail", read_trail)
+    monkeypatch.setattr(feed_module, "monotonic", lambda: now)
+    feed = Feed()
+    async with feed.viewer() as event:
+        await woken(event)
+        quick.clear()
+        now += 60
+        for _ in range(3):
+            await woken(event)
+        assert not feed.lost
+        assert presents >= 4
+        assert trails == 2, "no second reading is begun while one runs"
+
+
+async def test_a_trail_that_fails_is_a_loss_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, now = False, 100.0
+
+    async def read_now() -> Now:
+        return empty(1).now
+
+    async def read_trail() -> Trail:
+        if broken:
+            raise ConnectionError("gone")
+        return empty(0).trail
+
+    monkeypatch.setattr(feed_module.wall, "read_now", read_now)
+    monkeypatch.setattr(feed_module.wall, "read_trail", read_trail)
+    monkeypatch.setattr(feed_module, "monotonic", lambda: now)
+    feed = Feed()
+    async with feed.viewer() as event:
+        await woken(event)
+        broken = True
+        now += 60
+        while not feed.lost:
+            await woken(event)
+        broken = False
+        while feed.lost:
+            await woken(event)

@@ -87,3 +87,15 @@ def test_a_ping_says_how_old_the_data_is(board: Board) -> None:
     frame = frames.ping(board, board.at + timedelta(seconds=12))
     assert frame["age_s"] == 12
     assert frames.encode(frame).startswith('{"type":"ping","version":')
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(boards(), min_size=2, max_size=4))
+def test_a_shared_frame_is_the_one_that_each_viewer_needs(sequence: list[Board]) -> None:
+    shared = frames.Shared()
+    for newest, board in enumerate(sequence):
+        for before in [None, *sequence[:newest]]:
+            frame = frames.snapshot(board) if before is None else frames.patch(before, board)
+            wanted = None if frame is None else frames.encode(frame)
+            assert shared.frame(before, board) == wanted
+            assert shared.frame(before, board) is shared.frame(before, board)
