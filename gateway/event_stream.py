@@ -6,8 +6,12 @@ asked for on its own is taken out again. Memory is one incomplete event.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from controlplane.domain.classify import STREAM_MARKERS, StreamProgress
 from controlplane.domain.usage_stream import USAGE_MARKERS, StreamUsage
@@ -19,19 +23,18 @@ _LINE = re.compile(rb"\r\n|\n|\r")
 # Each chunk of a stream with usage says "usage":null until the last one. Inside text the quotes
 # would be escaped, so this can only be the field.
 _NO_USAGE = re.compile(rb',\s?"usage":\s?null')
-
-
 _MARKERS = (*STREAM_MARKERS, *USAGE_MARKERS)
 
 
 class EventStream:
     """One stream. ``done`` is set by the mark that ends it; ``piece`` of output comes from feed."""
 
-    __slots__ = ("_hide_usage", "_tail", "done", "progress", "usage")
+    __slots__ = ("_hide_usage", "_parsed", "_tail", "done", "progress", "usage")
 
     def __init__(self, provider: str, *, hide_usage: bool) -> None:
         self._hide_usage = hide_usage
         self._tail = b""
+        self._parsed: tuple[bytes, Any] = (b"", None)
         self.done = False
         self.progress = StreamProgress()
         self.usage = StreamUsage(provider)
@@ -83,7 +86,20 @@ class EventStream:
     def _unremarkable(self, events: bytes) -> bytes:
         self.progress.passed(events.count(b"\n\n"))
         self.usage.measure(events)
-        return _NO_USAGE.sub(b"", events) if self._hide_usage and b'"usage"' in events else events
+        return self._hidden(events) if self._hide_usage else events
+
+    def _hidden(self, events: bytes) -> bytes:
+        """Without the empty usage that the provider was asked for."""
+        return _NO_USAGE.sub(b"", events) if b'"usage"' in events else events
+
+    def _decode(self, data: bytes) -> Any:
+        """Parse an event's data, once for both who look at it. Raises ``ValueError``."""
+        if self._parsed[0] is not data:
+            try:
+                self._parsed = data, msgspec.json.decode(data)
+            except msgspec.DecodeError:
+                self._parsed = data, json.loads(data)  # it reads NaN, and what is not UTF-8
+        return self._parsed[1]
 
     def _pass_on(self, raw: bytes, length: int) -> bytes:
         """Watch one event, ``raw[:length]`` without its end; returns it, or b"" to hide it."""
@@ -96,18 +112,16 @@ class EventStream:
             name, data = _parse(event)
         if name is None and data is None:
             return raw  # a comment, which keeps the connection alive
-        self.progress.feed(name, data)
+        self.progress.feed(name, data, self._decode)
         if data is None:
             return raw
         if data.startswith(b"[DONE]"):
             self.done = True
             return raw
-        usage_only = self.usage.feed(data)
+        usage_only = self.usage.feed(data, self._decode)
         if not self._hide_usage:
             return raw
-        if usage_only:
-            return b""
-        return _NO_USAGE.sub(b"", raw) if b'"usage"' in raw else raw
+        return b"" if usage_only else self._hidden(raw)
 
 
 def _is_plain(block: bytes) -> bool:

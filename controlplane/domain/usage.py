@@ -49,8 +49,10 @@ def tokens(
 
     Without usable usage the estimates stand in and the result is marked; without them it is None.
     """
-    found = find_usage(usage) if usage is not None else None
-    counted = (_plain(found) or _counted(provider, found)) if found else None
+    counted = _plain(usage) if usage is not None else None
+    if counted is None and usage is not None:
+        found = find_usage(usage)
+        counted = (_plain(found) or _counted(provider, found)) if found else None
     if counted is None:
         counted = UNKNOWN._replace(cached_read=0, cache_write=0, reasoning_in_output=0)
     return fill(counted, prompt_estimate=prompt_estimate, output_estimate=output_estimate)
@@ -84,7 +86,7 @@ def find_usage(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The usage object inside an answer or a stream event; ``answer`` itself when it is one."""
     for name in ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics"):
         inner = answer.get(name)
-        if isinstance(inner, Mapping) and inner:
+        if inner and isinstance(inner, Mapping):
             return inner
     for name in ("message", "response", "x_groq", "metadata", "meta", "delta"):
         inner = answer.get(name)
@@ -251,6 +253,9 @@ _NO_DETAILS: Mapping[str, Any] = {}
 _NOT_PLAIN = frozenset(
     {"cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens", "reasoning_tokens"}
     | {"cache_creation_input_tokens"}
+    # An object inside, whose counts come before those beside it.
+    | {"usage", "usageMetadata", "amazon-bedrock-invocationMetrics"}
+    | {"message", "response", "x_groq", "metadata", "meta", "delta"}
 )
 # The first field that is there names the shape.
 _SHAPES: tuple[tuple[str, Callable[[str, Counts], Tokens]], ...] = (

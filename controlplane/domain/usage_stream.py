@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from controlplane.domain.usage import (
@@ -54,8 +54,8 @@ class StreamUsage:
         self.served_model: str | None = None
         self.service_tier: str | None = None
 
-    def feed(self, data: Any) -> bool:
-        """Note one event's data (bytes, text or parsed).
+    def feed(self, data: Any, decode: Callable[[bytes], Any] = json.loads) -> bool:
+        """Note one event's data (bytes, text or parsed); ``decode`` raises ``ValueError``.
 
         True for OpenAI's usage-only chunk, which is kept from a client that did not ask for it.
         """
@@ -72,7 +72,7 @@ class StreamUsage:
         else:
             return False
         try:
-            event = json.loads(data)
+            event = decode(bytes(data))
         except (ValueError, RecursionError):
             return False
         return isinstance(event, Mapping) and self._note(event)
