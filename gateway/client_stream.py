@@ -14,10 +14,11 @@ from aiohttp import web
 from controlplane.domain.request_plan import Stop
 from gateway import answers
 from gateway.attempt import ClientGone, Seen
+from gateway.raw_answer import RawAnswer, fits
 
 
 class _Answer(web.StreamResponse):
-    """Its head waits for the first piece and goes out with it: one send instead of two."""
+    """For HTTP/1.0. The head goes out with the first piece: one send instead of two."""
 
     _send_headers_immediately = False
 
@@ -54,9 +55,18 @@ class ClientStream:
             raise ClientGone from error
 
     async def _begin(self, headers: Mapping[str, str]) -> web.StreamResponse:
-        response = self._response = _Answer(headers=self._head(headers))
+        told = self._head(headers)
+        raw = fits(self._request, 200)
+        response = self._response = RawAnswer(told) if raw else _Answer(headers=told)
         await response.prepare(self._request)
         return response
+
+    def whole(self, seen: Seen) -> web.StreamResponse:
+        """A good answer that is not a stream, to be written by the server."""
+        told, status = self._head(seen.headers), seen.status or 200
+        if fits(self._request, status):
+            return RawAnswer(told, seen.body or b"")
+        return web.Response(status=status, body=seen.body, headers=told)
 
     async def finish(self, seen: Seen) -> web.StreamResponse:
         """Send what was held back and end the answer."""

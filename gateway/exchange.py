@@ -265,7 +265,5 @@ class Exchange:
             if seen.stream is not None:
                 # The whole stream came in one piece.
                 return await self._out.finish(seen)
-            return web.Response(
-                status=seen.status or 200, body=seen.body, headers=self._head.good(seen.headers)
-            )
+            return self._out.whole(seen)
         return answers.failed(stop, seen, self._head.own(stop.ending.value))

@@ -1,0 +1,81 @@
+"""Answers as they stand on the wire, for every kind of caller: HTTP/1.1, its last request, 1.0."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from gateway.raw_answer import RawAnswer
+from tests.gateway.running import Running, running
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Running]:
+    async with running(tmp_path) as started:
+        yield started
+
+
+async def ask(gateway: Running, version: str, more: str = "", *, stream: bool) -> tuple[str, bytes]:
+    """Head and the rest until the gateway closes the connection."""
+    body = json.dumps(
+        {"model": "alone", "stream": stream, "messages": [{"role": "user", "content": "oak"}]}
+    )
+    place = urlsplit(gateway.url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    head = (
+        f"POST /v1/chat/completions {version}\r\nhost: a\r\ncontent-length: {len(body)}\r\n{more}"
+    )
+    writer.write(f"{head}\r\n{body}".encode())
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    told, _, rest = answer.partition(b"\r\n\r\n")
+    return told.decode().lower(), rest
+
+
+@pytest.mark.parametrize(
+    ("version", "more"), [("HTTP/1.1", "connection: close\r\n"), ("HTTP/1.0", "")]
+)
+async def test_plain_answer_has_its_length(gateway: Running, version: str, more: str) -> None:
+    head, rest = await ask(gateway, version, more, stream=False)
+    assert head.startswith(f"{version.lower()} 200 ok\r\n")
+    lines = head.split("\r\n")[1:]
+    names = [line.partition(":")[0] for line in lines]
+    assert len(set(names)) == len(names)
+    assert f"content-length: {len(rest)}" in lines
+    assert {"content-type", "date", "server", "x-switchgear-circuit"} <= set(names)
+    assert json.loads(rest)["object"] == "chat.completion"
+
+
+async def test_stream_to_1_1_ends_with_the_last_chunk(gateway: Running) -> None:
+    head, rest = await ask(gateway, "HTTP/1.1", "connection: close\r\n", stream=True)
+    assert "\r\ntransfer-encoding: chunked" in head
+    assert "\r\nconnection: close" in head
+    assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    said = b""
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        said += rest[: int(size, 16)]
+        rest = rest[int(size, 16) + 2 :]
+    assert said.startswith(b"data: {")
+    assert said.endswith(b"data: [DONE]\n\n")
+
+
+async def test_stream_to_1_0_ends_with_the_connection(gateway: Running) -> None:
+    head, rest = await ask(gateway, "HTTP/1.0", stream=True)
+    assert "transfer-encoding" not in head
+    assert rest.startswith(b"data: {")
+    assert rest.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("value", ["a\r\nx-b: c", "a\nx-b: c", "a\r", "a\0"])
+async def test_a_header_cannot_bring_another_one(value: str) -> None:
+    request = make_mocked_request("POST", "/")
+    with pytest.raises(ValueError, match="line break"):
+        await RawAnswer({"x-a": value}, b"{}").prepare(request)
