@@ -198,6 +198,11 @@ class Attempt:
 async def _read(response: Response, most: int) -> bytes:
     """A whole body of at most ``most`` bytes."""
     content = response.content
+    if content.is_eof():
+        data = content.read_nowait()
+        if len(data) > most:
+            raise AnswerTooLarge(f"an answer of more than {most} bytes")
+        return data
     parts = [await content.readany()]
     size = len(parts[0])
     while not content.at_eof():

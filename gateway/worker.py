@@ -16,12 +16,14 @@ from random import random
 from typing import Any
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from gateway import server_log
 from gateway.agent import Agent
 from gateway.clock import Clock, SystemClock
 from gateway.config import Config
 from gateway.exchange import Path
+from gateway.flow import OnlyWhenPaused
 from gateway.proxy import Proxy
 from gateway.upstream import Upstream
 
@@ -64,6 +66,9 @@ async def serve(config: Config, listener: socket.socket, index: int, stop: async
         # What lives until the end need not be looked at by every collection.
         gc.collect()
         gc.freeze()
+        # Requests in flight are many objects and none of them garbage for the collector: at its
+        # usual 700 it ran ten times for 320 requests and took 8 us of each (measured).
+        gc.set_threshold(20_000, 20, 50)
         await stop.wait()
 
 
@@ -79,7 +84,7 @@ def _server(proxy: Proxy, body_bytes: int) -> web.Server:
             message, payload, protocol, writer, task, loop, client_max_size=body_bytes
         )
 
-    return web.Server(
+    return _Server(
         proxy.handle,
         request_factory=request_of,
         handler_cancellation=True,
@@ -87,3 +92,12 @@ def _server(proxy: Proxy, body_bytes: int) -> web.Server:
         logger=server_log.log,
         keepalive_timeout=IDLE_CONNECTION_S,
     )
+
+
+class _Handler(OnlyWhenPaused, RequestHandler):
+    """One connection of a caller."""
+
+
+class _Server(web.Server):
+    def __call__(self) -> RequestHandler:
+        return _Handler(self, loop=self._loop, **self._kwargs)
