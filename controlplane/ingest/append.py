@@ -11,20 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
-from typing import Any
 from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from controlplane.ingest.rows import TABLES, Item, TableRows
+from controlplane.ingest.rows import TABLES, Item, Tables, row_of
 
 
 @dataclass(slots=True)
 class Appended:
     """What became of the rows: new ones, and those that could not be held, with the reason."""
 
-    new: list[Item] = field(default_factory=list)
+    new: Tables = field(default_factory=dict)
     refused: list[tuple[Item, str]] = field(default_factory=list)
 
 
@@ -32,9 +31,10 @@ class NoPartition(Exception):
     """A day has no partition yet. Nothing of the batch is stored; make the days and try again."""
 
 
-def _copy_statement(table: str) -> sql.Composed:
+def _copy_statement(table: str) -> bytes:
     names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in TABLES[table])
-    return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(sql.Identifier(table), names)
+    copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(sql.Identifier(table), names)
+    return copy.as_bytes()
 
 
 def _insert_statement(table: str) -> sql.Composed:
@@ -63,22 +63,22 @@ class Way(IntEnum):
     EACH = 2
 
 
-async def append(conn: AsyncConnection, tables: dict[str, TableRows], way: Way) -> Appended:
+async def append(conn: AsyncConnection, tables: Tables, way: Way) -> Appended:
     """Write all rows inside the caller's transaction, each table's in the order given.
 
     Raises ``NoPartition``; ``psycopg.IntegrityError`` or ``DataError`` for what this way cannot do.
     """
     appended = Appended()
     try:
-        for table, content in tables.items():
+        for table, items in tables.items():
             if way is Way.COPY:
-                await _copy(conn, table, content.rows)
-                appended.new += content.items
+                await _copy(conn, table, items)
+                appended.new[table] = items
             elif way is Way.INSERT:
-                new = await _insert(conn, table, content.rows)
-                appended.new += [item for item in content.items if _key(item) in new]
+                new = await _insert(conn, table, items)
+                appended.new[table] = [item for item in items if _key(item) in new]
             else:
-                await _insert_each(conn, table, content, appended)
+                await _insert_each(conn, table, items, appended)
     except psycopg.errors.CheckViolation as error:
         _raise_if_no_partition(error)
         raise
@@ -90,29 +90,31 @@ def _key(item: Item) -> tuple[int, UUID, datetime]:
 
 
 async def _insert_each(
-    conn: AsyncConnection, table: str, content: TableRows, appended: Appended
+    conn: AsyncConnection, table: str, items: list[Item], appended: Appended
 ) -> None:
-    for item, row in zip(content.items, content.rows, strict=True):
+    new = appended.new[table] = []
+    for item in items:
         try:
             async with conn.transaction():
-                if await _insert(conn, table, [row]):
-                    appended.new.append(item)
+                if await _insert(conn, table, [item]):
+                    new.append(item)
         except (psycopg.DataError, psycopg.errors.CheckViolation) as error:
             if isinstance(error, psycopg.errors.CheckViolation):
                 _raise_if_no_partition(error)
             appended.refused.append((item, error.diag.message_primary or type(error).__name__))
 
 
-async def _copy(conn: AsyncConnection, table: str, rows: list[tuple[Any, ...]]) -> None:
+async def _copy(conn: AsyncConnection, table: str, items: list[Item]) -> None:
     async with conn.cursor() as cursor, cursor.copy(_COPY[table]) as copy:
         copy.set_types(_COPY_TYPES[table])
-        for row in rows:
-            await copy.write_row(row)
+        for item in items:
+            await copy.write_row(row_of(table, item))
 
 
 async def _insert(
-    conn: AsyncConnection, table: str, rows: list[tuple[Any, ...]]
+    conn: AsyncConnection, table: str, items: list[Item]
 ) -> set[tuple[int, UUID, datetime]]:
+    rows = [row_of(table, item) for item in items]
     columns = [list(column) for column in zip(*rows, strict=True)]
     cursor = await conn.execute(_INSERT[table], columns)
     return set(await cursor.fetchall())

@@ -8,7 +8,7 @@ the moment in which it moves a watermark, so no event is ever between the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -16,7 +16,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from controlplane.domain.rollup import hour_of, minute_of
-from controlplane.ingest.rows import Item
+from controlplane.ingest.rows import Item, Tables
 from controlplane.wire.events import Attempt, Outcome, Refusal
 
 LOCK = "hashtext('switchgear_watermarks')"
@@ -74,10 +74,12 @@ async def share(conn: AsyncConnection) -> Watermarks:
     return Watermarks(found["minute"], found["hour"])
 
 
-async def mark(conn: AsyncConnection, new: Iterable[Item], marks: Watermarks) -> None:
+async def mark(conn: AsyncConnection, new: Tables, marks: Watermarks) -> None:
     """Mark what these new events, whose tasks are folded, have made wrong."""
     found = _Found(marks)
-    for item in new:
+    for table in ("attempt", "refusal"):
+        found.add_calls(new.get(table, ()))
+    for item in new.get("outcome", ()):
         found.add(item)
     if found.tasks:
         gateways, tenants, tasks = (list(column) for column in zip(*found.tasks, strict=True))
@@ -108,11 +110,16 @@ class _Found:
         self.late: list[UUID] = []
         self.failed: list[UUID] = []
 
+    def add_calls(self, items: Sequence[Item]) -> None:
+        """Add attempts or refusals. What is newer than every watermark is in nothing derived."""
+        recent = max(self._marks.minute, self._marks.hour)
+        for item in items:
+            if item.event.occurred_at < recent:
+                self.add(item)
+
     def add(self, item: Item) -> None:
         """Add what one new event has made wrong."""
         event, at = item.event, item.event.occurred_at
-        if not isinstance(event, Attempt | Refusal | Outcome):
-            return
         self.oldest = min(self.oldest, at)
         self.add_hour(at)
         late = at < self._marks.hour
@@ -120,11 +127,13 @@ class _Found:
             # Of a request alone: its attempts are judged by its failure and by nothing else.
             if event.request is not None and not event.task and not event.success:
                 self.failed.append(event.request)
-        else:
+        elif isinstance(event, Attempt | Refusal):
             if at < self._marks.minute:
                 self.minutes.add(minute_of(at))
             if late:
                 self.late.append(event.request)
+        else:
+            return
         if event.task and (late or isinstance(event, Outcome)):
             self.tasks.add((item.origin.gateway_id, event.tenant, event.task))
 

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 
 from controlplane.domain.tasks import OutcomeRow, Task, merge, of_outcome
 from controlplane.ingest import rollup
-from controlplane.ingest.rows import Item
+from controlplane.ingest.rows import Item, Tables
 from controlplane.models.observed import BudgetRow, StateRow, fold_budgets, fold_states
 from controlplane.models.pool import named_sql
 from controlplane.models.registry import stands_for_many
@@ -22,12 +22,12 @@ from controlplane.wire.events import Budget, Outcome, Transition
 _TASK_UPSERT = Path(__file__).parent / "sql" / "task_upsert.sql"
 
 
-async def fold(conn: AsyncConnection, new: list[Item], budgets: list[Item]) -> bool:
+async def fold(conn: AsyncConnection, new: Tables, budgets: list[Item]) -> bool:
     """Fold inside the caller's transaction; True when a breaker or a bucket changed."""
-    states = await fold_states(conn, _states(new))
+    states = await fold_states(conn, _states(new.get("transition", ())))
     buckets = await fold_budgets(conn, _budgets(budgets))
     async with conn.pipeline():
-        await _fold_tasks(conn, tasks_of(new))
+        await _fold_tasks(conn, tasks_of(new.get("outcome", ())))
         await rollup.add(conn, *rollup.counted(new))
     return bool(states or buckets)
 

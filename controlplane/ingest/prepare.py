@@ -12,15 +12,17 @@ from datetime import datetime
 
 from psycopg import AsyncConnection
 
+from controlplane.domain.circuit import Circuit
 from controlplane.domain.pricing import PriceBook
 from controlplane.ingest.costs import cost_of
 from controlplane.ingest.read import ReadBatch
-from controlplane.ingest.rows import Item, Origin, TableRows, add_row, circuit_of, no_rows
+from controlplane.ingest.rows import TABLE_OF, Item, Origin, Tables, no_items
 from controlplane.models.registry import circuit_ids_of, instance_id_of
-from controlplane.wire.events import Attempt, Budget
+from controlplane.wire.events import Attempt, Budget, Refusal, Transition
 
 # The loop is given back after so many events: at 10 µs each, others wait 5 ms at most.
 _AT_ONCE = 500
+_OF_CIRCUIT = (Attempt, Refusal, Transition)
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class Prepared:
     origin: Origin
     items: list[Item]
     budgets: list[Item]
-    tables: dict[str, TableRows]
+    tables: Tables
 
 
 async def prepare(conn: AsyncConnection, arrived: Arrived, place: int, book: PriceBook) -> Prepared:
@@ -50,19 +52,23 @@ async def prepare(conn: AsyncConnection, arrived: Arrived, place: int, book: Pri
         conn, arrived.gateway_id, batch.instance, batch.slot, now, alive_at=batch.newest
     )
     origin = Origin(arrived.gateway_id, instance_id, now, place)
-    circuits = {index: circuit_of(event) for index, event in batch.events.items()}
-    named = {c for c in circuits.values() if c is not None}
-    ids = await circuit_ids_of(conn, arrived.gateway_id, named, now)
-    prepared = Prepared(batch, origin, [], [], no_rows())
+    events = batch.events.values()
+    # Plain tuples, which are found as the circuits that they equal: one less object an event.
+    named = {(e.provider, e.model, e.region) for e in events if isinstance(e, _OF_CIRCUIT)}
+    ids = await circuit_ids_of(conn, arrived.gateway_id, {Circuit(*name) for name in named}, now)
+    prepared = Prepared(batch, origin, [], [], no_items())
+    items, tables = prepared.items, prepared.tables
     for count, (index, event) in enumerate(batch.events.items(), 1):
-        circuit = circuits[index]
+        circuit = None
+        if isinstance(event, _OF_CIRCUIT):
+            circuit = ids[event.provider, event.model, event.region]
         cost = cost_of(event, book) if isinstance(event, Attempt) else None
-        item = Item(origin, index, event, ids[circuit] if circuit else None, cost)
-        prepared.items.append(item)
+        item = Item(origin, index, event, circuit, cost)
+        items.append(item)
         if isinstance(event, Budget):
             prepared.budgets.append(item)
         else:
-            add_row(prepared.tables, item)
+            tables[TABLE_OF[type(event)]].append(item)
         if count % _AT_ONCE == 0:
             await asyncio.sleep(0)
     return prepared

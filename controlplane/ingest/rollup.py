@@ -8,13 +8,13 @@ for small batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from psycopg import AsyncConnection, AsyncRawCursor
 
 from controlplane.domain.histogram import bins_of
 from controlplane.domain.rollup import COUNTERS, MONEY, MinuteSums, RequestSums
-from controlplane.ingest.rows import Item
+from controlplane.ingest.rows import Tables
 from controlplane.wire.events import Attempt, Outcome, Refusal
 
 # Gateway, circuit and minute (whole minutes since 1970, which is an event id's own time).
@@ -63,31 +63,31 @@ ON CONFLICT (gateway_id, minute) DO UPDATE SET
 """
 
 
-def counted(items: Iterable[Item]) -> tuple[dict[Key, MinuteSums], dict[RequestKey, RequestSums]]:
+def counted(new: Tables) -> tuple[dict[Key, MinuteSums], dict[RequestKey, RequestSums]]:
     """What these events add: by gateway, circuit and minute, and requests by gateway and minute."""
     minutes: dict[Key, MinuteSums] = {}
     requests: dict[RequestKey, RequestSums] = {}
-    for origin, _, event, circuit_id, cost in items:
-        minute = (event.id.int >> 80) // 60_000
-        if isinstance(event, Outcome):
-            if event.explicit:
-                continue
-            at = (origin.gateway_id, minute)
-            ends = requests.get(at)
-            if ends is None:
-                ends = requests[at] = RequestSums()
-            ends.add(success=event.success, latency_ms=event.latency_ms, waited_ms=event.waited_ms)
-        elif isinstance(event, Attempt | Refusal):
-            assert circuit_id is not None
-            key = (origin.gateway_id, circuit_id, minute)
-            sums = minutes.get(key)
-            if sums is None:
-                sums = minutes[key] = MinuteSums()
-            if isinstance(event, Attempt):
-                assert cost is not None
-                sums.add_attempt(event, cost)
-            else:
-                sums.add_refusal(gate=event.gate, would_have=event.would_have)
+    for item in (*new.get("attempt", ()), *new.get("refusal", ())):
+        event, circuit_id = item.event, item.circuit_id
+        assert circuit_id is not None
+        key = (item.origin.gateway_id, circuit_id, (event.id.int >> 80) // 60_000)
+        sums = minutes.get(key)
+        if sums is None:
+            sums = minutes[key] = MinuteSums()
+        if isinstance(event, Attempt):
+            assert item.cost is not None
+            sums.add_attempt(event, item.cost)
+        elif isinstance(event, Refusal):
+            sums.add_refusal(gate=event.gate, would_have=event.would_have)
+    for item in new.get("outcome", ()):
+        event = item.event
+        if not isinstance(event, Outcome) or event.explicit:
+            continue
+        at = (item.origin.gateway_id, (event.id.int >> 80) // 60_000)
+        ends = requests.get(at)
+        if ends is None:
+            ends = requests[at] = RequestSums()
+        ends.add(success=event.success, latency_ms=event.latency_ms, waited_ms=event.waited_ms)
     return minutes, requests
 
 

@@ -1,21 +1,21 @@
 """Events as rows: the columns of each event table, and one tuple for each event.
 
-Invariant: the order of a table's columns here is the order of its tuples; tests/…/test_rows holds
-both against the database's own description.
+Invariant: the order of a table's columns here is the order of its tuples.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from controlplane.domain.circuit import Circuit
+import msgspec
+
 from controlplane.domain.pricing import Cost
 from controlplane.wire.events import (
     AnyEvent,
     Attempt,
-    Budget,
     Outcome,
     Refusal,
     Tokens,
@@ -125,7 +125,7 @@ class Origin:
     place: int
 
 
-class Item(NamedTuple):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """One event on its way into the database. ``index``: its place in its batch."""
 
     origin: Origin
@@ -135,87 +135,72 @@ class Item(NamedTuple):
     cost: Cost | None
 
 
-@dataclass(slots=True)
-class TableRows:
-    """The rows of one table with the items they came from, in the same order."""
+Tables = dict[str, list[Item]]
+"""Items by the event table that they are stored in."""
 
-    items: list[Item] = field(default_factory=list)
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-
-
-def circuit_of(event: AnyEvent) -> Circuit | None:
-    """The circuit that an event is about; outcomes and budgets have none."""
-    if isinstance(event, Outcome | Budget):
-        return None
-    return Circuit(event.provider, event.model, event.region)
+# Budgets have no table: only their newest word is kept.
+TABLE_OF: dict[type, str] = {
+    Attempt: "attempt",
+    Refusal: "refusal",
+    Outcome: "outcome",
+    Transition: "transition",
+}
 
 
-def add_row(tables: dict[str, TableRows], item: Item) -> None:
-    """Put an event's row into its table's. Budgets have none: only their newest word is kept."""
-    origin, _, event, circuit_id, cost = item
-    stamps = (
+def row_of(table: str, item: Item) -> tuple[Any, ...]:
+    """The values of an event's row, in the order of its table's columns."""
+    origin, event = item.origin, item.event
+    return (
         origin.gateway_id,
         origin.instance_id,
         event.id,
         event.occurred_at,
         origin.received_at,
+        *_REST[table](item, event),
     )
-    row: tuple[Any, ...]
-    if isinstance(event, Attempt):
-        assert cost is not None
-        table, row = tables["attempt"], (*stamps, circuit_id, *_attempt(event, cost))
-    elif isinstance(event, Refusal):
-        table, row = tables["refusal"], (*stamps, circuit_id, *_refusal(event))
-    elif isinstance(event, Outcome):
-        table, row = tables["outcome"], (*stamps, *_outcome(event))
-    elif isinstance(event, Transition):
-        table, row = tables["transition"], (*stamps, circuit_id, *_transition(event))
-    else:
-        return
-    table.items.append(item)
-    table.rows.append(row)
 
 
-def no_rows() -> dict[str, TableRows]:
+def no_items() -> Tables:
     """Every event table, empty, in the order in which they are written."""
-    return {name: TableRows() for name in TABLES}
+    return {name: [] for name in TABLES}
 
 
-def joined(parts: list[dict[str, TableRows]]) -> dict[str, TableRows]:
-    """One set of tables of several batches, each event once, by id; tables without rows are left
+def joined(parts: list[Tables]) -> Tables:
+    """One set of tables of several batches, each event once, by id; tables without items are left
     out.
 
     By id, so that two transactions with the same events wait for each other in the same order. An
     event that stands twice is the first one's: the first batch's, the first place's.
     """
-    tables: dict[str, TableRows] = {}
+    tables: Tables = {}
     for name in TABLES:
-        rows = [row for part in parts for row in part[name].rows]
-        if rows:
-            items = [item for part in parts for item in part[name].items]
-            tables[name] = _by_id(items, rows)
+        items = [item for part in parts for item in part[name]]
+        if items:
+            tables[name] = _by_id(items)
     return tables
 
 
-def _by_id(items: list[Item], rows: list[tuple[Any, ...]]) -> TableRows:
+def _by_id(items: list[Item]) -> list[Item]:
     ids = [item.event.id.int for item in items]
     order = sorted(range(len(ids)), key=ids.__getitem__)
-    if len(set(ids)) < len(ids):
-        seen: set[tuple[int, int, datetime]] = set()
-        once = []
-        for place in order:
-            item = items[place]
-            key = (item.origin.gateway_id, ids[place], item.event.occurred_at)
-            if key not in seen:
-                seen.add(key)
-                once.append(place)
-        order = once
-    return TableRows([items[place] for place in order], [rows[place] for place in order])
+    if len(set(ids)) == len(ids):
+        return [items[place] for place in order]
+    seen: set[tuple[int, int, datetime]] = set()
+    once = []
+    for place in order:
+        item = items[place]
+        key = (item.origin.gateway_id, ids[place], item.event.occurred_at)
+        if key not in seen:
+            seen.add(key)
+            once.append(item)
+    return once
 
 
-def _attempt(event: Attempt, cost: Cost) -> tuple[Any, ...]:
-    tokens = event.tokens or _NO_TOKENS
+def _attempt(item: Item, event: Attempt) -> tuple[Any, ...]:
+    tokens, cost = event.tokens or _NO_TOKENS, item.cost
+    assert cost is not None
     return (
+        item.circuit_id,
         event.request,
         event.task or None,
         event.ordinal,
@@ -252,8 +237,9 @@ def _attempt(event: Attempt, cost: Cost) -> tuple[Any, ...]:
     )
 
 
-def _refusal(event: Refusal) -> tuple[Any, ...]:
+def _refusal(item: Item, event: Refusal) -> tuple[Any, ...]:
     return (
+        item.circuit_id,
         event.request,
         event.task or None,
         event.key,
@@ -266,7 +252,7 @@ def _refusal(event: Refusal) -> tuple[Any, ...]:
     )
 
 
-def _outcome(event: Outcome) -> tuple[Any, ...]:
+def _outcome(_: Item, event: Outcome) -> tuple[Any, ...]:
     return (
         event.request,
         event.task or None,
@@ -282,8 +268,9 @@ def _outcome(event: Outcome) -> tuple[Any, ...]:
     )
 
 
-def _transition(event: Transition) -> tuple[Any, ...]:
+def _transition(item: Item, event: Transition) -> tuple[Any, ...]:
     return (
+        item.circuit_id,
         event.number,
         event.from_state,
         event.to_state,
@@ -296,3 +283,11 @@ def _transition(event: Transition) -> tuple[Any, ...]:
         event.next_probe_at,
         event.generation,
     )
+
+
+_REST: dict[str, Callable[[Item, Any], tuple[Any, ...]]] = {
+    "attempt": _attempt,
+    "refusal": _refusal,
+    "outcome": _outcome,
+    "transition": _transition,
+}

@@ -44,7 +44,7 @@ async def store(
         await dirty.mark(conn, appended.new, marks)
         await receipts.move_on(conn, claimed, places)
         letters: list[tuple[Prepared, DeadLetter]] = []
-        stored = Counter(item.origin.place for item in appended.new)
+        stored = Counter(i.origin.place for items in appended.new.values() for i in items)
         for one in claimed:
             place = one.origin.place
             refused = [(item, why) for item, why in appended.refused if item.origin.place == place]

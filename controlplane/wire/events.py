@@ -66,8 +66,11 @@ class Tokens(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     invalid: bool = False
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What every event has."""
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
+    """What every event has.
+
+    Outside the garbage collector: an event holds nothing that could lead back to it.
+    """
 
     id: UUID
     occurred_at: Instant
@@ -136,7 +139,7 @@ class Outcome(Event, frozen=True, kw_only=True, omit_defaults=True, tag="outcome
     waited_ms: Millis = 0
 
 
-class Counters(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Counters(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The breaker's window at the moment of a transition."""
 
     calls: Count = 0

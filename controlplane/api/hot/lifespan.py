@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 
+from controlplane.api.hot import collector
 from controlplane.api.hot.http import Receive, Send
 from controlplane.models.pool import close_pool, pool
 from controlplane.notify import stop_notifying
@@ -51,6 +52,7 @@ async def lifespan(receive: Receive, send: Send) -> None:
             await pool()
             for start in ON_START:
                 ends.append(await start())
+            collector.settle()
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
             stopping.set()

@@ -114,12 +114,12 @@ async def test_a_row_that_postgres_refuses_is_parted_from_its_neighbours(
     # A fault that validation does not know of: the reason grows a NUL on the way to its column.
     real = rows._refusal
 
-    def faulty(event: Any) -> tuple[Any, ...]:
-        row = list(real(event))
-        row[6] = "nul\0" if event.detail == "poison" else row[6]
+    def faulty(item: Any, event: Any) -> tuple[Any, ...]:
+        row = list(real(item, event))
+        row[7] = "nul\0" if event.detail == "poison" else row[7]
         return tuple(row)
 
-    monkeypatch.setattr(rows, "_refusal", faulty)
+    monkeypatch.setitem(rows._REST, "refusal", faulty)
     receipt = await sender.send(
         batch(attempt(), refusal(detail="poison"), refusal(), transition(1, "Open"))
     )
