@@ -11,7 +11,9 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
@@ -77,11 +79,13 @@ def adopt(
         os.close(lock_fd)
 
 
-def forget_oldest(root: Path, gateway: str, keep_bytes: int) -> int:
-    """Delete dead workers' spools beyond ``keep_bytes`` in all, oldest first; returns how many.
+def forget_oldest(root: Path, gateway: str, keep_bytes: int) -> Counter[str]:
+    """Delete dead workers' spools beyond ``keep_bytes`` in all, oldest first.
 
-    What bounds the disk while nobody takes anything: each boot leaves a directory behind. Reads and
-    writes files: call it outside the event loop's thread.
+    Returns the events that were lost with them, by kind: the control plane cannot know of batches
+    after a boot's last one, so the caller must tell. What bounds the disk while nobody takes
+    anything: each boot leaves a directory behind. Reads and writes files: call it outside the event
+    loop's thread.
     """
     dead: list[tuple[float, Path, int]] = []
     for owner in _owners(root):
@@ -96,17 +100,37 @@ def forget_oldest(root: Path, gateway: str, keep_bytes: int) -> int:
         except (OSError, ValueError) as error:
             log.warning("cannot read the spool %s: %s", owner.parent.name, error)
         os.close(lock_fd)
-    kept = forgotten = 0
+    kept = 0
+    lost: Counter[str] = Counter()
     dead.sort(reverse=True)
     forget_beyond([directory for _, directory, _ in dead], datetime.now(UTC))
     for _, directory, lock_fd in dead:
         kept += sum(path.stat().st_size for path in directory.iterdir())
         if kept > keep_bytes:
             log.warning("the spool of boot %s is given up: the disk's bound", directory.name)
+            lost += _held(directory)
             remove_directory(directory)
-            forgotten += 1
         os.close(lock_fd)
-    return forgotten
+    return lost
+
+
+def _held(directory: Path) -> Counter[str]:
+    """The events in a dead spool, by kind; those set aside were counted when they were."""
+    held: Counter[str] = Counter()
+    with suppress(OSError):
+        # Its calls that never ended are events too.
+        _recover(directory)
+    for path in directory.iterdir():
+        if path.suffix not in (".open", ".batch"):
+            continue
+        try:
+            found = records.read(path.read_bytes())
+        except OSError:
+            held["unreadable batch"] += 1
+            continue
+        held.update(records.KINDS[letter] for letter, _ in found.events)
+        held["damaged"] += found.damaged
+    return +held
 
 
 def _owners(root: Path) -> list[Path]:

@@ -161,8 +161,11 @@ class Agent:
     async def _forget(self) -> None:
         while True:
             self.spool.outbox.kept.expire(self._clock.wall())
-            await asyncio.to_thread(
-                forget_oldest, self._spools, self._config.gateway.name, self._bounds.disk
+            # Of whom nobody will hear again: our own report tells what was lost with them.
+            self.spool.dropped.update(
+                await asyncio.to_thread(
+                    forget_oldest, self._spools, self._config.gateway.name, self._bounds.disk
+                )
             )
             await self._clock.sleep(FORGET_EVERY_S)
 

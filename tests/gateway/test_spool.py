@@ -301,9 +301,18 @@ def test_dead_spools_nobody_takes_are_bounded_too(tmp_path: Path) -> None:
             os.utime(path, (1000 + age, 1000 + age))
     living = spool(tmp_path, index=9)
     size = sum(path.stat().st_size for path in tmp_path.glob("3/*/*"))
-    assert forget_oldest(tmp_path, "demo", 2 * size) == 2
+    # The control plane can see no gap behind a boot's last batch: the count is all that tells.
+    assert forget_oldest(tmp_path, "demo", 2 * size) == {"outcome": 2}
     assert [path.parent.name for path in sorted(tmp_path.glob("*/*"))] == ["2", "3", "9"]
     living.close()
+
+
+def test_calls_under_way_in_a_spool_that_is_given_up_are_counted(tmp_path: Path) -> None:
+    held = spool(tmp_path)
+    held.begin(attempt())
+    held.append(outcome(1))
+    held.close()
+    assert forget_oldest(tmp_path, "demo", 0) == {"attempt": 1, "outcome": 1}
 
 
 def test_a_spool_that_is_being_made_is_nobodys_to_take(tmp_path: Path) -> None:
@@ -311,7 +320,7 @@ def test_a_spool_that_is_being_made_is_nobodys_to_take(tmp_path: Path) -> None:
     made.mkdir(parents=True)
     (made / "owner").touch()
     assert not list(adopt(tmp_path, "demo"))
-    assert forget_oldest(tmp_path, "demo", 0) == 0
+    assert not forget_oldest(tmp_path, "demo", 0)
     assert made.exists()
 
 
