@@ -22,6 +22,7 @@ from controlplane.models import BreakerPolicy, RetryBudget, Role, Route
 
 Row = TypeVar("Row", BreakerPolicy, RetryBudget, Route)
 _ReadSpec = Callable[[Mapping[str, Any], Mapping[str, Any], Faults], dict[str, Any]]
+LEVELS = ("system", "tenant", "circuit")
 _MATCH = ("gateway", "selector", "provider", "model", "region", "tenant")
 
 
@@ -59,6 +60,8 @@ class Settings(Generic[Row]):
         why = faults.text("reason", reason)
         selection = faults.selection(match)
         check_targets(selection, faults)
+        if "level" in extra and extra["level"] not in LEVELS:
+            faults.add("level", f"write one of {', '.join(LEVELS)}")
         _check_tenant(selection, extra.get("level", ""), faults)
         values = self.read_spec(spec, {}, faults)
         faults.raise_any(f"The {self.kind} was not recorded")

@@ -11,10 +11,10 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from controlplane.actions import gateways, people, tokens
-from controlplane.api.bodies import Strict
+from controlplane.api.bodies import Moment, Strict
 from controlplane.api.door import admin, answer
 from controlplane.api.fleet_routes import gateways as gateways_router
 from controlplane.api.overrides import actor_of
@@ -34,7 +34,7 @@ class GatewayIn(Strict):
 class ExpiryIn(Strict):
     """When a token ends; null: never."""
 
-    expires_at: AwareDatetime | None = None
+    expires_at: Moment | None = None
 
 
 class TokenIn(ExpiryIn):

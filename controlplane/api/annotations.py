@@ -10,10 +10,10 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from controlplane.actions import annotations, claims
-from controlplane.api.bodies import Envelope, Strict
+from controlplane.api.bodies import Envelope, Moment, Strict
 from controlplane.api.door import answer
 from controlplane.api.idempotency import once
 from controlplane.api.overrides import actor_of
@@ -29,7 +29,7 @@ class AnnotationSpec(Strict):
     """A mark: ``text`` at a moment, default now."""
 
     text: str = ""
-    at: AwareDatetime | None = None
+    at: Moment | None = None
 
 
 class AnnotationIn(Envelope):
@@ -41,7 +41,7 @@ class AnnotationIn(Envelope):
 class ClaimIn(Strict):
     """The body of a claim; ``takeOver`` takes it from whoever has it."""
 
-    minutes: int | None = None
+    minutes: int | None = Field(None, ge=1, le=12 * 60)
     note: str = ""
     take_over: bool = False
 
@@ -49,8 +49,8 @@ class ClaimIn(Strict):
 @router.get("", summary="Marks of a stretch of time")
 def list_annotations(
     request: HttpRequest,
-    since: AwareDatetime | None = _FROM,
-    until: AwareDatetime | None = _TO,
+    since: Moment | None = _FROM,
+    until: Moment | None = _TO,
 ) -> HttpResponse:
     """Oldest first, at most 1,000; without bounds, those of the last seven days."""
     end = until or datetime.now(UTC) + timedelta(hours=1)

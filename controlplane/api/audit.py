@@ -12,9 +12,10 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from controlplane.api import objects
+from controlplane.api.bodies import Moment
 from controlplane.api.door import answer
 from controlplane.models import AuditEntry, Revision
 from controlplane.reports.spreadsheet import document
@@ -47,8 +48,8 @@ class Search(Schema):
     actor: str = ""
     action: str = ""
     q: str = Field("", max_length=200, description="a part of name, actor, action or reason")
-    since: AwareDatetime | None = Field(None, alias="from")
-    until: AwareDatetime | None = Field(None, alias="to", description="before this time")
+    since: Moment | None = Field(None, alias="from")
+    until: Moment | None = Field(None, alias="to", description="before this time")
 
     def rows(self) -> QuerySet[AuditEntry]:
         """The entries."""

@@ -8,18 +8,31 @@ the actions; here only their types.
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
 from ninja import Schema
-from pydantic import AwareDatetime, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from controlplane.domain.circuit import parse_circuit
 from controlplane.domain.durations import duration
 from controlplane.errors import InvalidInput
 
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _HEAD = {"kind", "apiVersion", "metadata", "spec", "status"}
+
+
+def _tellable(at: datetime) -> datetime:
+    """At the ends of what Python can hold, a change of zone or a day more is an overflow."""
+    if not _EARLIEST <= at <= _LATEST:
+        raise ValueError("write a time between the years 1970 and 2200")
+    return at
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_tellable)]
+"""A time that a person wrote, with its zone; any arithmetic with it stays within the calendar."""
 
 
 class Strict(Schema):
@@ -107,7 +120,7 @@ class Lifetime(Strict):
     """How long from now, as ``30m``, ``1h30m`` or seconds; or until when."""
 
     expires_in: str | float | None = Field(None, examples=["30m"])
-    expires_at: AwareDatetime | None = None
+    expires_at: Moment | None = None
 
     def until(self) -> dict[str, timedelta | datetime | None]:
         """``expires_in`` and ``expires_at`` as the actions take them."""

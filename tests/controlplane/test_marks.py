@@ -134,7 +134,7 @@ def test_claiming_again_moves_the_end(db: None) -> None:
     assert Claim.objects.get(ended_at=None).expires_at == later + claims.DEFAULT
 
 
-@pytest.mark.parametrize("minutes", [0, -5, 12 * 60 + 1])
+@pytest.mark.parametrize("minutes", [0, -5, 12 * 60 + 1, -(10**19), 10**19])
 def test_a_claim_is_for_twelve_hours_at_most(operator: str, minutes: int) -> None:
     answer = call(operator, "POST", "/claim", {"minutes": minutes})
     assert answer.status_code == 422
@@ -161,3 +161,20 @@ def test_two_at_once_do_not_both_have_it() -> None:
     for person in people:
         person.join(20)
     assert sorted(results) == ["claimed", "refused"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/annotations?to=8052-04-23T00:36:03%2B22:07",
+        "/annotations?to=0001-01-01T00:00:00Z",
+        "/audit?from=9999-12-31T23:00:00-10:00",
+        "/audit.csv?to=0009-01-07T15:37:38-16:38",
+    ],
+)
+def test_a_time_at_the_end_of_the_calendar_is_refused_with_its_field(
+    operator: str, path: str
+) -> None:
+    answer = call(operator, "GET", path)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] in ("from", "to")

@@ -198,3 +198,9 @@ def test_a_take_over_names_both_hands(ann: Caller, git: Caller) -> None:
     assert entries["force"].after["replaces"]["created_by"] == "token:ann"
     assert (entries["replace"].actor, entries["replace"].reason) == ("token:git", "mine now")
     assert new["metadata"]["createdBy"] == "token:git"
+
+
+def test_a_new_budget_without_its_level_is_refused_with_the_field(git: Caller) -> None:
+    refused = git("POST", "/budgets/new/apply", {"spec": {"ratioPermille": 100}})
+    assert refused.status_code == 422
+    assert "level" in {error["field"].rpartition(".")[2] for error in refused.json()["errors"]}
