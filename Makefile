@@ -3,6 +3,7 @@
 #                               SWITCHGEAR_VAR, DEMO=0, PYTHON)
 #   make test                   the whole suite          make check        everything but the tests
 #   make bench [ONLY=name]      benchmarks               make screenshots  the screens as pictures
+#   make soak                   ten minutes of load while everything is killed
 
 VENV ?= .venv
 PY = $(VENV)/bin/python
@@ -13,7 +14,7 @@ OFFLINE = DATABASE_URL=postgresql://nobody@127.0.0.1:9/none SWITCHGEAR_SECRET_KE
 export PYTHON
 
 .SILENT:
-.PHONY: e2e up venv venv-dev test check bench screenshots
+.PHONY: e2e soak up venv venv-dev test check bench screenshots
 .DEFAULT_GOAL := up
 
 up:
@@ -43,6 +44,10 @@ check: venv-dev
 
 bench: venv-dev
 	$(PY) -m tests.bench $(if $(ONLY),--only $(ONLY))
+
+# Everything is killed -9 under load, then the books are compared (SOAK_SECONDS, SOAK_SEED, SOAK_KEEP).
+soak: venv-dev
+	$(PY) -m tests.soak
 
 screenshots: venv-dev
 	$(PY) -m tests.screenshots

@@ -87,10 +87,13 @@ class Product:
         """The pid of a child, by its name (web, worker, gateway, traffic …)."""
         return int(json.loads((self.var / "run" / f"{name}.json").read_text())["pid"])
 
+    def environment(self) -> dict[str, str]:
+        """What the product's own processes read, as `manage.py` finds it."""
+        return dict(json.loads((self.var / "environment.json").read_text()))
+
     def query(self, sql: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Rows of the product's own database."""
-        address = json.loads((self.var / "environment.json").read_text())["DATABASE_URL"]
-        with psycopg.connect(address) as connection:
+        with psycopg.connect(self.environment()["DATABASE_URL"]) as connection:
             return connection.execute(sql, arguments).fetchall()  # type: ignore[arg-type]
 
     @classmethod
