@@ -20,6 +20,7 @@ from gateway.admission import Admission
 from gateway.asked import Asked, Unreadable
 from gateway.callers import Callers, Identity, Refused, label
 from gateway.config import Route
+from gateway.deliveries import Deliveries
 from gateway.exchange import Exchange, Path
 from gateway.ledger import Ledger, explicit_outcome
 from gateway.operations import CHAT, CHAT_PATH, KNOWN_PATHS, Operation, of_path
@@ -45,8 +46,13 @@ class Proxy:
         self._path = path
         self._callers = Callers(path.config)
         self._admission = Admission(path.config.limits)
-        self._redeliveries = Redeliveries()
+        self._deliveries = Deliveries(path.config.gateway.data_dir / "run" / "deliveries")
+        self._redeliveries = Redeliveries(self._deliveries)
         self.draining = False
+
+    def close(self) -> None:
+        """After the last request."""
+        self._deliveries.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request, whatever it is."""

@@ -57,6 +57,7 @@ async def serving(
         finally:
             proxy.draining = True
             await runner.cleanup()
+            proxy.close()
             await upstream.close()
 
 
