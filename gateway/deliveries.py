@@ -160,7 +160,8 @@ class Deliveries:
 
     def _place_for(self, held: list[_Held], now: float) -> int | None:
         """A free place, or the one forgotten soonest; None when all are in flight."""
-        best, soonest = None, inf
+        best: int | None = None
+        soonest = inf
         for place, one in enumerate(held):
             if self._in_flight(one, now):
                 continue
