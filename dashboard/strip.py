@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from decimal import Decimal
+from urllib.parse import urlencode
+
+from django.urls import reverse
 
 from controlplane.domain.sync import Sync
 from controlplane.reports import wall_rows
@@ -29,6 +32,7 @@ def strip(wall: wall_rows.Wall, fleet: Fleet, circuits: list[CircuitFacts]) -> F
         | _hands(wall)
         | _claim(wall)
         | _age(fleet)
+        | _redelivering(wall)
         | rejections.fields(fleet)
     )
 
@@ -126,6 +130,19 @@ def _hands(wall: wall_rows.Wall) -> Fields:
         "next_end_at": iso(soonest.expires_at) if soonest else None,
         # One name a line: the page offers to release to whoever is among them.
         "forced_by": "\n".join(sorted({row.created_by for row in overrides})) or None,
+    }
+
+
+def _redelivering(wall: wall_rows.Wall) -> Fields:
+    """Whose SDK retries beside the gateway: the tenant with the most, and how many others."""
+    found = wall.trail.redelivering
+    if not found:
+        return {"redelivering": None, "redelivering_more": None, "redelivering_href": None}
+    most, more = found[0], len(found) - 1
+    return {
+        "redelivering": f"SDK retries: tenant {most.tenant}, {present.number(most.a_minute)}/min",
+        "redelivering_more": f"and {present.count(more, 'tenant')} more" if more else None,
+        "redelivering_href": f"{reverse('find')}?{urlencode({'q': most.tenant})}",
     }
 
 

@@ -76,9 +76,9 @@ class Deliveries:
                     return Seen.IN_FLIGHT
                 self._write(at, place, mine)
                 return Seen.BEFORE if one.until < 0 or _remembered(one, now) else Seen.NEVER
-            place = self._place_for(held, now)
-            if place is not None:
-                self._write(at, place, mine)
+            free = self._place_for(held, now)
+            if free is not None:
+                self._write(at, free, mine)
         except OSError as error:
             self._fails(error)
         finally:

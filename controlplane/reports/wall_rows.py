@@ -230,6 +230,13 @@ class Peak(Struct, frozen=True, array_like=True):
     wasted_gbp: Decimal
 
 
+class Redelivering(Struct, frozen=True, array_like=True):
+    """A tenant whose SDK sends requests again, and how many of them a minute."""
+
+    tenant: str
+    a_minute: float
+
+
 class Now(Struct, frozen=True, kw_only=True):
     """Desired and observed state at ``at`` (the database's clock)."""
 
@@ -258,6 +265,7 @@ class Trail(Struct, frozen=True, kw_only=True):
     transitions: list[TransitionRow]
     reasons: list[Reason]
     peak: Peak | None
+    redelivering: list[Redelivering] = []
 
 
 class Wall(Struct, frozen=True):

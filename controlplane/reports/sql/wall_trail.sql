@@ -1,6 +1,7 @@
 -- The quarter of an hour up to now (at: NULL) or to a moment of the past: minutes, transitions, and
 -- why the worst circuits fail.
--- Bounded in every part: 16 minutes, the newest 20,000 transitions, 500 failed attempts a circuit.
+-- Bounded in every part: 16 minutes, the newest 20,000 transitions and redeliveries, 500 failed
+-- attempts a circuit.
 WITH derived AS (
     SELECT coalesce((SELECT upto FROM rollup_watermark WHERE grain = 'minute'), '-infinity') AS upto
 ), span AS (
@@ -88,5 +89,32 @@ SELECT json_build_object(
         WHERE h.wasted > 0
         ORDER BY h.wasted DESC, h.minute DESC
         LIMIT 1
+    ),
+    -- Redelivered requests a minute, by tenant: whose SDK retries beside the gateway (design 4.4).
+    -- Of the last five minutes, or of as much of them as the newest 20,000 reach back.
+    'redelivering', (
+        WITH newest AS (
+            SELECT a.tenant, a.occurred_at
+            FROM attempt a
+            WHERE a.role = 'redelivery'
+              AND a.occurred_at > (SELECT upto - interval '5 minutes' FROM span)
+              AND a.occurred_at <= (SELECT upto FROM span)
+            ORDER BY a.occurred_at DESC
+            LIMIT 20000
+        ), reach AS MATERIALIZED (
+            SELECT CASE WHEN count(*) < 20000 THEN 5.0
+                        ELSE greatest(extract(epoch FROM (SELECT upto FROM span) - min(occurred_at)),
+                                      1) / 60 END AS minutes
+            FROM newest
+        )
+        SELECT coalesce(json_agg(json_build_array(d.tenant, d.a_minute)
+                                 ORDER BY d.a_minute DESC, d.tenant COLLATE "C"), '[]')
+        FROM (
+            SELECT n.tenant, count(*) / (SELECT minutes FROM reach) AS a_minute
+            FROM newest n
+            GROUP BY n.tenant
+            ORDER BY a_minute DESC, n.tenant COLLATE "C"
+            LIMIT 20
+        ) AS d
     )
 )::text
