@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
 _FLAGS = [
     "--no-sandbox",
@@ -24,6 +24,8 @@ _FLAGS = [
     "--disable-sync",
 ]
 WAIT_MS = 15_000
+# What is expected without a limit of its own is about whether, not about how soon.
+expect.set_options(timeout=WAIT_MS)
 
 
 def _executable(playwright: Playwright) -> str | None:

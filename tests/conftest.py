@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 import hypothesis
 import psycopg
 import pytest
+from asgiref.sync import SyncToAsync
 from django.conf import settings
+from django.db import connections
 from django.db.backends.postgresql.operations import DatabaseOperations
 from psycopg import sql
 
@@ -60,6 +62,9 @@ def django_db_setup(django_db_setup: None, postgres: TestPostgres) -> Iterator[N
     DatabaseOperations.execute_sql_flush = flush_all
     yield
     DatabaseOperations.execute_sql_flush = flush
+    # Coroutines reach the ORM in one thread that lives as long as the program, and so does its
+    # connection: unclosed, it is a ResourceWarning at the very end.
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
     name = settings.DATABASES["default"]["NAME"]
     with psycopg.connect(postgres.dsn("postgres"), autocommit=True) as admin:
         admin.execute(

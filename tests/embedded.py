@@ -2,7 +2,8 @@
 
 Django reads its settings before any conftest is loaded, so the URL must stand by then; but a run
 of pure tests must not pay for a server. Invariant: nothing is started before `start` is called,
-and a `DATABASE_URL` that the caller has set is used as it is.
+and a `DATABASE_URL` that the caller has set is used as it is. Each of several test runners side
+by side has a server of its own.
 """
 
 import atexit
@@ -16,6 +17,8 @@ from controlplane.local.ports import free_port
 from controlplane.local.postgres import EmbeddedPostgres
 
 PREFIX = "switchgear-tests-"
+# Runners side by side are children of one that has fixed an address too: not the caller's word.
+_OURS = "SWITCHGEAR_TESTS_POSTGRES"
 
 
 class TestPostgres:
@@ -25,6 +28,8 @@ class TestPostgres:
 
     def __init__(self) -> None:
         self._given = os.environ.get("DATABASE_URL")
+        if self._given == os.environ.get(_OURS):
+            self._given = None
         self._folder: Path | None = None
         self._server: EmbeddedPostgres | None = None
         if self._given is None:
@@ -35,7 +40,7 @@ class TestPostgres:
                 self._folder / "postgres", port=free_port(), for_tests=True
             )
             self._server.choose_password()
-            os.environ["DATABASE_URL"] = self._server.dsn()
+            os.environ["DATABASE_URL"] = os.environ[_OURS] = self._server.dsn()
             atexit.register(self.stop)
 
     def dsn(self, dbname: str | None = None) -> str:

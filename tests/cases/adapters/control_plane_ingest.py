@@ -156,7 +156,7 @@ async def skewed_clock(given: dict[str, Any], fleet: Fleet) -> dict[str, Any]:
 async def posted(given: dict[str, Any], fleet: Fleet) -> dict[str, Any]:
     """A request to the door with the body that the case describes."""
     if given.get("method") == "GET":
-        return await asyncio.to_thread(searched, given["path"])
+        return await sync_to_async(searched)(given["path"])
     if given.get("path") != "/ingest":
         raise LookupError(f"no part answers {given.get('method')} {given.get('path')} yet")
     sender = await fleet.sender("gw")
