@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import IntEnum
 from functools import cached_property
 
-from controlplane.domain.overrides import OverrideMode
+from controlplane.domain.overrides import OverrideMode, observed
 from controlplane.domain.precedence import Selection, precedence
 from controlplane.domain.sync import Sync
 from controlplane.reports import wall_rows
@@ -20,7 +20,6 @@ from controlplane.reports.wall import Rates, minutes_by_circuit, sliding_minute
 from dashboard.fleet import Fleet, Member
 
 # Asked some 16,000 times a frame for 200 circuits of 20 instances; a plain text is found quickest.
-_AUTO = "Auto"
 LOCAL = "Local"  # an enforcement beside those of ``Sync``
 FAILING_RATIO = 0.05
 FAILING_SAMPLE = 20
@@ -54,13 +53,7 @@ class Breaker:
     @property
     def observed(self) -> str:
         """Closed, Open, HalfOpen or Ramping, as its next call meets it."""
-        state = self.state
-        if state.mode != _AUTO:
-            # The automatic breaker goes on below, and says so as ``would_be``; calls pass.
-            return "Open" if state.mode == OverrideMode.FORCE_OPEN else "Closed"
-        if state.ramp_percent < 100 and state.state == "Closed":
-            return "Ramping"
-        return state.state
+        return observed(self.state.state, self.state.mode, self.state.ramp_percent)
 
     @property
     def since(self) -> datetime:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.api.door import camel
+from controlplane.domain.overrides import observed
 from controlplane.domain.sync import SyncVerdict
 from controlplane.models import (
     AuditEntry,
@@ -22,7 +23,7 @@ from controlplane.models import (
     Route,
 )
 from controlplane.reports import conditions
-from controlplane.reports.circuits import CircuitReport
+from controlplane.reports.circuits import WOULD_REFUSE_MINUTES, CircuitReport
 from controlplane.reports.conditions import Condition
 from controlplane.reports.effect import Effect
 from controlplane.reports.fleet import GatewayReport, Member
@@ -235,6 +236,7 @@ def circuit(report: CircuitReport, rates: Rates) -> dict[str, Any]:
         "status": {
             "desired": report.rulings(),
             "conditions": conditions_of(conditions.of_circuit(report, rates)),
+            "wouldHaveRefused": {"calls": report.would_refuse, "minutes": WOULD_REFUSE_MINUTES},
             "instances": [_state(row, live) for row, live in report.states],
         },
     }
@@ -248,6 +250,8 @@ def _state(row: CircuitState, live: bool) -> dict[str, Any]:
         # An old word is not the present: it is named as what it was.
         "state": row.state if live else "Unknown",
         "lastState": row.state,
+        # What its next call meets: a hand and a ramp included.
+        "observed": observed(row.state, row.mode, row.ramp_percent) if live else "Unknown",
         "since": row.since,
         "cause": row.cause,
         "number": row.number,

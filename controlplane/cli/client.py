@@ -172,7 +172,9 @@ def _failed(status: int, body: bytes) -> Failed:
         problem = {}
     said = str(problem.get("detail") or f"the control plane answered {status}")
     for fault in problem.get("errors") or []:
-        said += f"\n  {fault.get('field')}: {fault.get('message')}"
+        line = f"{fault.get('field')}: {fault.get('message')}"
+        if line not in said:
+            said += f"\n  {line}"
     default = UNAVAILABLE if status >= 500 else REFUSED
     return Failed(said, _STATUS.get(status, default), problem)
 

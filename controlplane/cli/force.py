@@ -19,6 +19,8 @@ from controlplane.domain.durations import duration
 from controlplane.domain.overrides import LIFETIMES, OverrideMode, in_words
 
 EVERY_S = 0.25
+PATIENCE_S = 30.0
+ENFORCED, LIFTED = "enforced", "lifted"
 VERBS = {
     "force-open": OverrideMode.FORCE_OPEN,
     "force-close": OverrideMode.FORCE_CLOSED,
@@ -83,8 +85,9 @@ def release(client: Client, options: argparse.Namespace) -> int:
         say("nothing to release")
     status = OK
     for one in ended if options.watch else []:
-        lifted = follow(client, "overrides", name_of(one), options.timeout, "lifted")
-        status = max(status, lifted)
+        name = name_of(one)
+        said = f"{name}: " if len(ended) > 1 else ""
+        status = max(status, follow(client, "overrides", name, options.timeout, LIFTED, said))
     return status
 
 
@@ -108,39 +111,78 @@ def _recorded(client: Client, path: str, made: Any, options: argparse.Namespace)
     return OK
 
 
-def follow(client: Client, path: str, name: str, timeout: float, stage: str = "enforced") -> int:
-    """Say how far it has come until nothing more is awaited; DIFFERS unless all have it."""
-    began, said = time.monotonic(), ""
+def follow(
+    client: Client,
+    path: str,
+    name: str,
+    timeout: float | None,
+    stage: str = ENFORCED,
+    prefix: str = "",
+) -> int:
+    """Say how far it has come until nothing more is awaited; DIFFERS unless all have it.
+
+    ``timeout``: seconds; None is ``PATIENCE_S``.
+    """
+    began, said, patience = time.monotonic(), "", PATIENCE_S if timeout is None else timeout
     while True:
         status = client.get(path_of(path, name))["status"]
         line = progress(status, stage)
         passed = time.monotonic() - began
         if line != said:
-            say(f"{line}  [{passed:.1f} s]")
+            say(f"{prefix}{line}  [{passed:.1f} s]")
             said = line
         counts = status["counts"]
         waiting = counts["recorded"] + counts["delivered"]
-        if stage == "lifted":
+        if stage == LIFTED:
             waiting += counts["enforced"]
         if not waiting:
-            done = counts[stage] == counts["targeted"] > 0
-            return OK if done else DIFFERS
-        if passed > timeout:
-            complain(f"not {stage} by all after {timeout:g} s")
+            _explain(status, stage)
+            done = counts[stage] == _wanted(counts, stage)
+            return OK if done and counts["targeted"] else DIFFERS
+        if passed > patience:
+            complain(f"not {stage} by all after {patience:g} s")
             return DIFFERS
         time.sleep(EVERY_S)
 
 
-def progress(status: dict[str, Any], stage: str = "enforced") -> str:
+def _wanted(counts: dict[str, int], stage: str) -> int:
+    """How many have to get there: what was refused never was in force, and needs no end."""
+    never = counts["rejected"] + counts["unsupported"] if stage == LIFTED else 0
+    return counts["targeted"] - never
+
+
+def progress(status: dict[str, Any], stage: str = ENFORCED) -> str:
     """``17/20 enforced, 1 rejected: LocalFloorViolated (eu-1/host-b/0), 2 unreachable``."""
     counts = status["counts"]
     if not counts["targeted"]:
         return "no instance is in contact that it is about"
-    parts = [f"{counts[stage]}/{counts['targeted']} {stage}"]
+    parts = [f"{counts[stage]}/{_wanted(counts, stage)} {stage}"]
     for word in ("rejected", "unsupported", "superseded", "unreachable", "delivered", "recorded"):
         if counts[word] and word != stage:
-            parts.append(f"{counts[word]} {word}{_why(status, word)}")
+            named = f"never enforced it ({word})" if _is_never(word, stage) else word
+            parts.append(f"{counts[word]} {named}{'' if named != word else _why(status, word)}")
     return ", ".join(parts)
+
+
+def _is_never(word: str, stage: str) -> bool:
+    return stage == LIFTED and word in ("rejected", "unsupported")
+
+
+def _explain(status: dict[str, Any], stage: str) -> None:
+    """Each refusal once in the instance's own words, and what would change it."""
+    if stage == LIFTED:
+        return
+    told = set()
+    for one in status["instances"]:
+        if one["stage"] not in ("Rejected", "Unsupported"):
+            continue
+        field = f" at {one['fieldPath']}" if one.get("fieldPath") else ""
+        words = f"{one['reason']}{field}: {one['message'] or 'it says no more'}"
+        if words not in told:
+            told.add(words)
+            complain(f"{one['gateway']}/{one['slot']} refuses it: {words}")
+    if any(words.startswith("LocalFloorViolated") for words in told):
+        complain("add --allow-last-healthy to force it all the same, or approve another target")
 
 
 def _why(status: dict[str, Any], word: str) -> str:

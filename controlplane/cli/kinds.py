@@ -72,18 +72,62 @@ def _match(item: Item) -> str:
     return ",".join(named) or "(any)"
 
 
+def rejected(item: Item) -> str:
+    """How many instances refuse it and why: ``2 LocalFloorViolated``; '' when none does."""
+    refused = refusals(item)
+    reasons = Counter(str(one["reason"] or one["stage"]) for one in refused)
+    return ", ".join(f"{n} {reason}" for reason, n in reasons.most_common())
+
+
+def refusals(item: Item) -> list[Item]:
+    """The instances that said no to it while it is wanted."""
+    status = item.get("status") or {}
+    if not status.get("active", True):
+        return []
+    steps = status.get("instances") or []
+    return [one for one in steps if one.get("stage") in ("Rejected", "Unsupported")]
+
+
 def _states(item: Item) -> str:
-    """Observed: ``Open 14/18``; an instance without contact is Unknown."""
-    found = Counter(one["state"] for one in item["status"]["instances"])
+    """Observed: ``Open 14/18``, as calls meet it; an instance without contact is Unknown."""
+    found = Counter(one["observed"] for one in item["status"]["instances"])
     total = sum(found.values())
-    order = [s for s in ("Open", "HalfOpen", "Closed", "Unknown") if found[s]]
+    order = [s for s in ("Open", "HalfOpen", "Ramping", "Closed", "Unknown") if found[s]]
     return ", ".join(f"{state} {found[state]}/{total}" for state in order) or "no instance"
 
 
 def _modes(item: Item) -> str:
-    """Desired: the modes at the gateways."""
+    """Desired: one mode, or ``ForceOpen 1/3, Auto 2/3`` where gateways differ."""
     found = Counter(one["mode"] for one in item["status"]["desired"])
-    return ", ".join(f"{mode} {n}" for mode, n in found.most_common()) or "Auto"
+    total = sum(found.values())
+    if len(found) < 2:
+        return next(iter(found), "Auto")
+    return ", ".join(f"{mode} {n}/{total}" for mode, n in found.most_common())
+
+
+def _hands(item: Item) -> str:
+    """Instances under a hand: ``2/2``."""
+    held = [one for one in item["status"]["instances"] if one["mode"] != "Auto"]
+    return f"{len(held)}/{len(item['status']['instances'])}" if held else ""
+
+
+def _since(item: Item) -> str:
+    found = [one["since"] for one in _worst(item)]
+    return age(min(found)) if found else ""
+
+
+def _next_probe(item: Item) -> str:
+    found = [one["nextProbeAt"] for one in _worst(item) if one.get("nextProbeAt")]
+    return f"in {age(min(found))}" if found else ""
+
+
+def _worst(item: Item) -> list[Item]:
+    """The instances in the state that the table names first."""
+    found = item["status"]["instances"]
+    for state in ("Open", "HalfOpen", "Ramping", "Closed"):
+        if named := [one for one in found if one["observed"] == state]:
+            return named
+    return []
 
 
 def _causes(item: Item) -> str:
@@ -107,6 +151,7 @@ def _meta(field: str) -> Any:
 _NAME: Column = ("NAME", name_of)
 _ENFORCED: Column = ("ENFORCED", enforced)
 _PHASE: Column = ("PHASE", lambda i: i["status"].get("phase"))
+_REJECTED: Column = ("REJECTED", rejected)
 _GENERATION: Column = ("GENERATION", _meta("generation"))
 _BY: Column = ("BY", _meta("updatedBy"))
 _AGE: Column = ("AGE", lambda i: age(i["metadata"].get("updatedAt")))
@@ -117,7 +162,7 @@ SETTINGS = (
         "policies",
         "BreakerPolicy",
         ("policies", "policy", "breakerpolicy", "breakerpolicies"),
-        (_NAME, ("MATCH", _match), _GENERATION, _ENFORCED, _PHASE),
+        (_NAME, ("MATCH", _match), _GENERATION, _ENFORCED, _REJECTED, _PHASE),
         (_BY, _AGE),
     ),
     Kind(
@@ -130,6 +175,7 @@ SETTINGS = (
             ("MATCH", _match),
             _GENERATION,
             _ENFORCED,
+            _REJECTED,
             _PHASE,
         ),
         (_BY, _AGE),
@@ -138,7 +184,15 @@ SETTINGS = (
         "routes",
         "Route",
         ("routes", "route"),
-        (_NAME, ("TARGETS", _target_list), ("GATEWAYS", where), _GENERATION, _ENFORCED, _PHASE),
+        (
+            _NAME,
+            ("TARGETS", _target_list),
+            ("GATEWAYS", where),
+            _GENERATION,
+            _ENFORCED,
+            _REJECTED,
+            _PHASE,
+        ),
         (_BY, _AGE),
     ),
 )
@@ -160,6 +214,7 @@ KINDS = (
         "Circuit",
         ("circuits", "circuit", "cb"),
         (_NAME, ("OBSERVED", _states), ("DESIRED", _modes), ("CAUSE", _causes)),
+        (("FORCED", _hands), ("SINCE", _since), ("NEXT PROBE", _next_probe)),
     ),
     Kind(
         "overrides",
@@ -171,6 +226,7 @@ KINDS = (
             ("TARGET", target),
             ("GATEWAYS", where),
             _ENFORCED,
+            _REJECTED,
             _PHASE,
             ("ENDS", lambda i: age(i["spec"]["expiresAt"]) if i["status"]["active"] else "ended"),
             _REASON,

@@ -1,4 +1,11 @@
-"""``switchgear``: what the command line means.
+"""The circuit breakers of LLM gateways, from a terminal: look, force, follow, tune.
+
+  switchgear get circuits
+  switchgear force-open openai/gpt-4o --reason "529s since 03:02" --for 30m --watch
+  switchgear release --mine
+  switchgear explain override          what an object's fields mean
+
+It reads SWITCHGEAR_URL and SWITCHGEAR_TOKEN, or ~/.config/switchgear/config.toml.
 
 Exit status: 0 done (with --watch: enforced by all); 1 something differs, or is not enforced by all;
 2 bad use; 3 no such object; 4 refused, with the field; 5 conflict; 6 not permitted; 7 the control
@@ -60,7 +67,8 @@ def _verb(verbs: Any, name: str, run: Run, about: str, forms: str = "table wide 
 
 def _reading(verbs: Any) -> None:
     for name, watches in (("get", False), ("watch", True)):
-        one = _verb(verbs, name, read.get, "list a kind, or show one", "table wide json yaml name")
+        about = "the same as get --watch: print what changes" if watches else "list, or show one"
+        one = _verb(verbs, name, read.get, about, "table wide json yaml name")
         one.add_argument(
             "kind", help="gateways, circuits, overrides, policies, budgets, routes ..."
         )
@@ -145,4 +153,4 @@ def _about(one: Any) -> None:
 
 def _watching(one: Any) -> None:
     one.add_argument("-w", "--watch", action="store_true", help="follow it to every instance")
-    one.add_argument("--timeout", type=float, default=30.0, help="seconds to follow it (30)")
+    one.add_argument("--timeout", type=float, help="seconds to follow it (30; a list: for ever)")

@@ -8,6 +8,7 @@ hold the data as it is, since their own escapes keep it harmless.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -75,12 +76,58 @@ def _yaml() -> Any:
 
 def table(rows: Sequence[Item], columns: Sequence[Column]) -> None:
     """Columns as wide as their widest cell."""
-    lines = [[title for title, _ in columns]]
-    lines += [[plain(value(row)) for _, value in columns] for row in rows]
-    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        print("  ".join(cells).rstrip())
+    grid([[title for title, _ in columns], *(cells(row, columns) for row in rows)])
+
+
+def cells(row: Item, columns: Sequence[Column]) -> list[str]:
+    """One line of a table."""
+    return [plain(value(row)) for _, value in columns]
+
+
+def grid(
+    rows: Sequence[Sequence[str]], widths: Sequence[int] | None = None, pad: str = ""
+) -> list[int]:
+    """Lines of cells, as wide as the widest or as ``widths``; returns the widths."""
+    wide = max((len(row) for row in rows), default=0)
+    held = list(widths or [])
+    held += [0] * (wide - len(held))
+    if widths is None:
+        held = [max(len(row[n]) for row in rows if n < len(row)) for n in range(wide)]
+    for row in rows:
+        line = "  ".join(cell.ljust(held[n]) for n, cell in enumerate(row))
+        print(f"{pad}{line}".rstrip(), flush=True)
+    return held
+
+
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d+(Z|[+-]\d\d:\d\d)")
+
+
+def moment(text: object) -> str:
+    """A time without the part of the second that nobody reads; other text as it is."""
+    return _MOMENT.sub(r"\1\2", plain(text))
+
+
+def lines(value: Any, depth: int = 0, name: str = "") -> None:
+    """An object line by line; a list of objects is a table of what they hold."""
+    pad = "  " * depth
+    if isinstance(value, dict) and value:
+        if name:
+            print(f"{pad}{plain(name)}:")
+        for key, inner in value.items():
+            lines(inner, depth + bool(name), key)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        print(f"{pad}{plain(name)}:")
+        held = [key for key in value[0] if any(one.get(key) not in _EMPTY for one in value)]
+        rows = [[moment(one.get(key)) for key in held] for one in value]
+        titles = [_WORDS.sub(" ", key).upper() for key in held]
+        grid([titles, *rows], pad=f"{pad}  ")
+    else:
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        print(f"{pad}{plain(name)}: {moment(None if text in ([], {}) else text)}")
+
+
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
 def age(text: str | None) -> str:

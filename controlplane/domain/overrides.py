@@ -24,6 +24,17 @@ class OverrideMode(StrEnum):
     OBSERVE_ONLY = "ObserveOnly"
 
 
+def observed(state: str, mode: str, ramp_percent: int = 100) -> str:
+    """What the next call meets: Closed, Open, HalfOpen or Ramping.
+
+    ``state`` is the automatic breaker's, which goes on below a hand in ``mode`` and is not the
+    answer while one lies there.
+    """
+    if mode != "Auto":  # the common case first: a wall asks this of every breaker of a fleet
+        return "Open" if mode == OverrideMode.FORCE_OPEN else "Closed"
+    return "Ramping" if ramp_percent < 100 and state == "Closed" else state
+
+
 class Lifetime(NamedTuple):
     """How long an override lasts when nothing is said, and at most."""
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
+
+from django.db import connection
 
 from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.compile import Rows, Target, compile_rows
@@ -17,6 +20,10 @@ from controlplane.domain.overrides import OverrideMode, OverrideRow, Standing, s
 from controlplane.domain.precedence import Selection
 from controlplane.domain.sync import FORGOTTEN, is_live
 from controlplane.models import Circuit, CircuitState, Gateway, Override
+from controlplane.models.pool import named_sql
+
+WOULD_REFUSE_MINUTES = 15
+_WOULD_REFUSE = Path(__file__).parent / "sql" / "would_refuse.sql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +36,15 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class CircuitReport:
-    """One circuit; a state's bool says whether its instance was heard of lately."""
+    """One circuit; a state's bool says whether its instance was heard of lately.
+
+    ``would_refuse``: calls of the last ``WOULD_REFUSE_MINUTES`` that ObserveOnly alone let through.
+    """
 
     name: Name
     states: tuple[tuple[CircuitState, bool], ...]
     by_gateway: tuple[Ruling, ...]
+    would_refuse: int = 0
 
     def rulings(self) -> list[dict[str, Any]]:
         """The desired side as plain values: the mode at each gateway, and by which override."""
@@ -65,13 +76,21 @@ def read(now: datetime) -> list[CircuitReport]:
     for row in _states(now):
         states[row.circuit_id].append((row, is_live(row.instance.last_seen_at, now)))
         seen[row.circuit_id].add(row.instance.gateway.name)
-    found = []
+    found, would = [], would_refuse(now)
     for circuit in Circuit.objects.order_by("provider", "model", "region"):
         name = Name(circuit.provider, circuit.model, circuit.region)
         # A gateway that has no such target is told nothing about it that would matter.
         rulings = [Ruling(g, standing(told[g], name, now)) for g in sorted(seen[circuit.pk])]
-        found.append(CircuitReport(name, tuple(states[circuit.pk]), tuple(rulings)))
+        held, let_by = tuple(states[circuit.pk]), would.get(name, 0)
+        found.append(CircuitReport(name, held, tuple(rulings), let_by))
     return found
+
+
+def would_refuse(now: datetime) -> dict[Name, int]:
+    """The calls that ObserveOnly alone let through, by circuit; none is left out."""
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(_WOULD_REFUSE), {"at": now})
+        return {Name(*name): int(calls) for *name, calls in cursor.fetchall()}
 
 
 def alive_overrides() -> tuple[OverrideRow, ...]:

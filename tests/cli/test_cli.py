@@ -99,6 +99,104 @@ def test_watch_follows_to_every_instance_and_names_who_does_not(
     assert (status, "3/3 enforced" in said) == (0, True)
 
 
+def test_who_refuses_stands_in_the_list_on_standard_error_and_in_the_exit_status(
+    terminal: Terminal, fleet: list[Instance]
+) -> None:
+    force(terminal)
+    row = only()
+    builders.delivery(fleet[0], row)
+    told = {"reason": "OutOfRange", "message": "too wide", "field_path": "spec.provider"}
+    for one in fleet[1:]:
+        builders.delivery(one, row, "Rejected", **told)
+    for arguments in (("get", "overrides"), ("describe", "override", row.name)):
+        status, said = terminal.run(*arguments)
+        assert status == 1, said
+        assert "demo/host/1: OutOfRange at spec.provider: too wide" in said
+    assert "2 OutOfRange" in terminal.run("get", "overrides")[1]
+    assert json.loads(terminal.run("get", "overrides", "-o", "json")[1].partition("\noverride/")[0])
+    status, said = terminal.run("get", "override", row.name, "--watch")
+    assert (status, "refuses it: OutOfRange at spec.provider: too wide" in said) == (1, True)
+    assert said.count("refuses it") == 1
+
+
+def test_a_refusal_that_can_be_overridden_says_how(
+    terminal: Terminal, fleet: list[Instance]
+) -> None:
+    force(terminal)
+    row = only()
+    for one in fleet:
+        builders.delivery(one, row, "Rejected", reason="LocalFloorViolated", message="the last")
+    status, said = terminal.run("get", "override", row.name, "--watch")
+    assert (status, "--allow-last-healthy" in said) == (1, True)
+
+
+def test_a_release_waits_for_those_that_enforced_it_alone(
+    terminal: Terminal, fleet: list[Instance]
+) -> None:
+    force(terminal)
+    row = only()
+    builders.delivery(fleet[0], row)
+    builders.delivery(fleet[1], row, "Rejected", reason="LocalFloorViolated")
+    status, said = terminal.run("release", row.name, "--watch", "--timeout", "0.1")
+    assert (status, "not lifted by all" in said) == (1, True)
+    builders.delivery(fleet[0], row, lifted_at=builders.now())
+    status, said = terminal.run("release", row.name, "--watch")
+    assert status == 0, said
+    assert "2/2 lifted, 1 never enforced it (rejected)" in said
+
+
+def test_a_watched_list_is_the_table_once_and_then_what_changed(
+    terminal: Terminal, fleet: list[Instance], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    circuits = [builders.circuit("openai", model, "") for model in ("gpt-4o", "o3")]
+    for circuit in circuits:
+        builders.circuit_state(fleet[0], circuit)
+
+    def open_one(_: float) -> None:
+        builders.circuit_state(fleet[0], circuits[1], "Open", cause="FailureRatio")
+
+    monkeypatch.setattr("controlplane.cli.read.time.sleep", open_one)
+    status, said = terminal.run("watch", "circuits", "--timeout", "0.3")
+    lines = said.splitlines()
+    assert (status, len(lines)) == (0, 4), said
+    assert (lines[0].split()[0], lines[-1].split()[:3]) == ("NAME", ["openai/o3", "Open", "1/1"])
+
+
+def test_what_a_call_meets_is_shown_and_not_the_breaker_under_the_hand(
+    terminal: Terminal, fleet: list[Instance]
+) -> None:
+    circuit = builders.circuit("openai", "gpt-4o", "")
+    builders.circuit_state(fleet[0], circuit, "Closed", mode="ForceOpen", override_uid="x")
+    said = terminal.run("get", "circuits", "-o", "wide")[1]
+    assert "Open 1/1" in said
+    assert said.splitlines()[1].split()[3] == "Auto"
+
+
+def test_describe_says_what_observe_only_would_have_refused(
+    terminal: Terminal, fleet: list[Instance]
+) -> None:
+    circuit = builders.circuit("openai", "gpt-4o", "")
+    builders.circuit_state(fleet[0], circuit, mode="ObserveOnly", override_uid="x")
+    said = terminal.run("describe", "circuit", "openai/gpt-4o")[1]
+    assert said.startswith("ObserveOnly: would have refused 0 calls in the last 15 min\n")
+    builders.rollup(fleet[0].gateway, circuit, would_refuse=1200)
+    said = terminal.run("describe", "circuit", "openai/gpt-4o")[1]
+    assert said.startswith("ObserveOnly: would have refused 1,200 calls in the last 15 min\n")
+
+
+def test_a_hand_on_a_host_stands_under_the_overrides(
+    terminal: Terminal, fleet: list[Instance]
+) -> None:
+    builders.local_override(fleet[0].gateway)
+    said = terminal.run("get", "overrides")[1]
+    assert "local: ForceOpen openai/* on the host host-a of demo by root (sudo ann), since" in said
+
+
+def test_a_fault_is_said_once(terminal: Terminal) -> None:
+    said = terminal.run("force-open", "openai", "--reason", "x", "--for", "25h")[1]
+    assert said.count("lasts at most") == 1
+
+
 def test_watch_gives_up_and_says_so(terminal: Terminal) -> None:
     status, said = force(terminal, "--watch", "--timeout", "0.1")
     assert (status, "not enforced by all" in said) == (1, True)
@@ -242,7 +340,7 @@ def test_every_kind_in_every_form(terminal: Terminal, kind: str, form: str) -> N
 
 def test_describe_shows_everything(terminal: Terminal) -> None:
     status, said = terminal.run("describe", "gateway", "demo")
-    assert (status, "slot=host/0" in said, "epoch:" in said) == (0, True, True)
+    assert (status, "host/0" in said, "epoch:" in said) == (0, True, True)
 
 
 def test_an_admin_creates_a_gateway_and_gets_its_token_once(terminal: Terminal) -> None:
@@ -268,7 +366,8 @@ def test_the_audit_is_searched_and_exported(terminal: Terminal) -> None:
 
 
 def test_a_report_is_printed(terminal: Terminal) -> None:
-    assert terminal.run("report")[0] == 0
+    status, said = terminal.run("report", "--by", "route", "-o", "wide")
+    assert (status, "£/TASK BEFORE" in said, "(total)" in said) == (0, True, True), said
     assert terminal.run("report", "-o", "csv")[1].startswith("week,")
 
 

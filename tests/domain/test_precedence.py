@@ -14,6 +14,7 @@ from controlplane.domain.overrides import (
     OverrideRow,
     in_words,
     lifetime_fault,
+    observed,
     standing,
 )
 from controlplane.domain.precedence import Selection, precedence
@@ -183,3 +184,21 @@ def test_compiling_does_not_depend_on_the_order_of_rows(order: list[int]) -> Non
     rows = Rows(policies=tuple(policies[i] for i in order))
     compiled = compile_rows(rows, Target("g", {"tier": "eu"}))
     assert [row.name for row in compiled.policies] == ["mine", "eu", "default"]
+
+
+@pytest.mark.parametrize(
+    ("state", "mode", "ramp", "met"),
+    [
+        ("Closed", "Auto", 100, "Closed"),
+        ("Closed", "Auto", 40, "Ramping"),
+        ("Open", "Auto", 40, "Open"),
+        ("HalfOpen", "Auto", 100, "HalfOpen"),
+        ("Closed", "ForceOpen", 100, "Open"),
+        ("Open", "ForceClosed", 100, "Closed"),
+        ("Open", "ObserveOnly", 40, "Closed"),
+    ],
+)
+def test_what_a_call_meets_is_the_hand_before_the_breaker(
+    state: str, mode: str, ramp: int, met: str
+) -> None:
+    assert observed(state, mode, ramp) == met
