@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from controlplane.actions._fields import Faults
+from controlplane.actions._fields import Faults, unknown_field
 from controlplane.domain.ceiling import pounds
 from controlplane.wire.desired import Breaker, Bucket
 
@@ -126,7 +126,7 @@ def _checked(
             if not isinstance(value, bool):
                 faults.add(name, "write true or false")
         elif name not in bounds:
-            faults.add(name, f"unknown field; known: {', '.join(sorted([*bounds, *flags]))}")
+            faults.add(name, unknown_field(name, [*bounds, *flags]))
         elif fault := bounds[name].fault(value):
             faults.add(name, fault)
     known = {n: v for n, v in given.items() if n in bounds or n in flags}

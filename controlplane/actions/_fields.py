@@ -7,7 +7,8 @@ are named as in Python (``expires_in``); the HTTP door writes them as its caller
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 
 from controlplane.domain.precedence import Selection
 from controlplane.domain.selectors import check_labels, parse_selector
@@ -111,6 +112,14 @@ class Faults:
 
     def __iter__(self) -> Iterator[dict[str, str]]:
         return iter(self.errors)
+
+
+def unknown_field(name: str, known: Iterable[str]) -> str:
+    """What to say of a field that there is not: the one that was meant, or all."""
+    fields = sorted(known)
+    if near := get_close_matches(name, fields, n=1):
+        return f"unknown field; did you mean {near[0]}?"
+    return f"unknown field; known: {', '.join(fields)}"
 
 
 class _Catching:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.actions._fields import Faults
+from controlplane.actions._fields import Faults, unknown_field
 from controlplane.wire.desired import RouteTarget
 
 MOST_TARGETS = 20
@@ -26,7 +26,7 @@ def route_spec(given: Mapping[str, Any], base: Mapping[str, Any], faults: Faults
     """``given`` over ``base`` over the defaults, checked field by field."""
     for name in given:
         if name not in _DEFAULTS:
-            faults.add(name, f"unknown field; known: {', '.join(sorted(_DEFAULTS))}")
+            faults.add(name, unknown_field(name, _DEFAULTS))
     spec = {**_DEFAULTS, **base, **{n: v for n, v in given.items() if n in _DEFAULTS}}
     for name in ("deadline_seconds", "attempt_seconds"):
         value = spec[name]
@@ -56,7 +56,7 @@ def _target(item: object, path: str, faults: Faults) -> dict[str, Any]:
     fields = RouteTarget.__struct_fields__
     for name in known:
         if name not in fields:
-            faults.add(f"{path}.{name}", f"unknown field; known: {', '.join(fields)}")
+            faults.add(f"{path}.{name}", unknown_field(name, fields))
     try:
         read = msgspec.convert({n: v for n, v in known.items() if n in fields}, RouteTarget)
     except msgspec.ValidationError as error:

@@ -141,7 +141,10 @@ def install_errors(api: NinjaAPI) -> None:
         for fault in error.errors:
             field, fault["field"] = fault["field"], _spelled(request, fault["field"])
             said = f"{field}: {fault['message']}"
+            leaf = camel(field.rpartition(".")[2])
+            fault["message"] = _camel_words(fault["message"])
             error.detail = error.detail.replace(said, f"{fault['field']}: {fault['message']}")
+            error.detail = error.detail.replace(f" {snake(leaf)} is ", f" {leaf} is ")
         return problem_answer(error)
 
     @api.exception_handler(ValidationError)
@@ -188,6 +191,13 @@ def _spelled(request: HttpRequest, field: str) -> str:
     if not _has_spec(request):
         return name
     return f"metadata.{_METADATA[field]}" if field in _METADATA else f"spec.{name}"
+
+
+def _camel_words(message: str) -> str:
+    """A message about unknown fields names the known ones as callers write them."""
+    if not message.startswith("unknown field"):
+        return message
+    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda word: camel(word[0]), message)
 
 
 def _fault(request: HttpRequest, item: dict[str, Any]) -> dict[str, str]:

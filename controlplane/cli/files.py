@@ -13,48 +13,69 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from controlplane.cli.client import CONFLICT, DIFFERS, NOT_FOUND, OK, USAGE, Client, Failed, path_of
+from controlplane.cli.client import DIFFERS, NOT_FOUND, OK, USAGE, Client, Failed, path_of
+from controlplane.cli.force import follow
 from controlplane.cli.kinds import Kind, kind_of_object
 from controlplane.cli.show import as_yaml, complain, plain, read_yaml, say
 
 _LARGEST = 4 * 2**20
+_UNCHANGED = "unchanged"
 
 
 def apply(client: Client, options: argparse.Namespace) -> int:
     """Lay each object over what is there; all are tried, and the worst status is returned."""
-    worst = OK
+    worst, changed = OK, []
     for kind, name, spec in _objects(options.file):
         try:
             before = _present(client, kind, name)
-            made = _apply(client, kind, name, spec, options, dry=options.dry_run)
+            made = _apply(client, kind, name, spec, dry=options.dry_run, options=options)
         except Failed as error:
             complain(f"{kind.path}/{name}: {error}")
             worst = max(worst, error.exit_status)
             continue
-        say(f"{kind.path}/{name} {_word(before, made)}{' (dry run)' if options.dry_run else ''}")
+        word = _word(before, made)
+        say(f"{kind.path}/{name} {word}{' (dry run)' if options.dry_run else ''}")
+        if word != _UNCHANGED:
+            changed.append((kind, name))
+    if options.watch and not options.dry_run:
+        for kind, name in changed:
+            prefix = f"{kind.path}/{name}: "
+            followed = follow(client, kind.path, name, options.timeout, prefix=prefix)
+            worst = max(worst, followed)
     return worst
 
 
 def diff(client: Client, options: argparse.Namespace) -> int:
-    """What an apply would change. Status 1 when something would be different."""
-    status = OK
+    """What an apply would change; all are tried. Status 1 when something would be different.
+
+    Of fields that somebody else wrote it says whose they are, and what ``--force`` would make.
+    """
+    worst = OK
     for kind, name, spec in _objects(options.file):
-        before = _present(client, kind, name)
         try:
-            after = _apply(client, kind, name, spec, options, dry=True)
+            before = _present(client, kind, name)
+            after = _apply(client, kind, name, spec, dry=True, options=options)
         except Failed as error:
-            if error.exit_status != CONFLICT or error.problem.get("code") != "field_conflict":
-                raise
             complain(f"{kind.path}/{name}: {error}")
-            status = CONFLICT
-            continue
-        lines = difflib.unified_diff(
-            _lines(before), _lines(after), f"{kind.path}/{name} (in force)", "the file", lineterm=""
+            worst = max(worst, error.exit_status)
+            if error.problem.get("code") != "field_conflict":
+                continue
+            after = _apply(client, kind, name, spec, dry=True, options=options, force=True)
+        differs = _show_difference(kind, name, before, after)
+        worst = max(worst, DIFFERS if differs else OK)
+    return worst
+
+
+def _show_difference(kind: Kind, name: str, before: Any, after: Any) -> bool:
+    into = f"{kind.path}/{name}"
+    told = list(
+        difflib.unified_diff(
+            _lines(before), _lines(after), f"{into} (in force)", "the file", lineterm=""
         )
-        for line in lines:
-            print(plain(line))
-            status = max(status, DIFFERS)
-    return status
+    )
+    for line in told:
+        print(plain(line))
+    return bool(told)
 
 
 def _apply(
@@ -62,11 +83,13 @@ def _apply(
     kind: Kind,
     name: str,
     spec: dict[str, Any],
-    options: argparse.Namespace,
     *,
     dry: bool,
+    options: argparse.Namespace,
+    force: bool = False,
 ) -> Any:
-    told = {"fieldManager": options.field_manager, "force": options.force, "dryRun": dry}
+    forced = options.force or force
+    told = {"fieldManager": options.field_manager, "force": forced, "dryRun": dry}
     return client.post(path_of(kind.path, name, "apply"), {"spec": spec}, **told)
 
 
@@ -83,7 +106,7 @@ def _word(before: Any, after: Any) -> str:
     if before is None:
         return "created"
     same = before["metadata"]["generation"] == after["metadata"]["generation"]
-    return "unchanged" if same else "configured"
+    return _UNCHANGED if same else "configured"
 
 
 def _lines(item: Any) -> list[str]:

@@ -7,7 +7,7 @@
 
 It reads SWITCHGEAR_URL and SWITCHGEAR_TOKEN, or ~/.config/switchgear/config.toml.
 
-Exit status: 0 done (with --watch: enforced by all); 1 something differs, or is not enforced by all;
+Exit status: 0 done (with --watch: enforced by all); 1 something differs, is refused, or not enforced by all;
 2 bad use; 3 no such object; 4 refused, with the field; 5 conflict; 6 not permitted; 7 the control
 plane does not answer.
 """
@@ -117,13 +117,17 @@ def _forcing(verbs: Any) -> None:
 
 
 def _writing(verbs: Any) -> None:
-    for name, run in (("apply", files.apply), ("diff", files.diff)):
-        one = _verb(verbs, name, run, "settings from a file")
+    for name, run, about in (
+        ("apply", files.apply, "write the settings of a file"),
+        ("diff", files.diff, "what apply would change; status 1 when it would"),
+    ):
+        one = _verb(verbs, name, run, about)
         one.add_argument("-f", "--file", required=True, help="YAML or JSON; - for standard input")
         one.add_argument("--force", action="store_true", help="also fields that others wrote")
         one.add_argument("--field-manager", default="file")
         if name == "apply":
-            one.add_argument("--dry-run", action="store_true")
+            one.add_argument("--dry-run", action="store_true", help="check it, change nothing")
+            _watching(one)
     one = _verb(verbs, "rollback", write.rollback, "write an earlier generation again")
     one.add_argument("kind")
     one.add_argument("name")

@@ -286,6 +286,9 @@ def test_apply_diff_history_and_rollback(terminal: Terminal, tmp_path: Path) -> 
     assert (status, "generation 3" in said) == (0, True)
     status, said = terminal.run("apply", "-f", str(file))
     assert (status, "token:operator-cli" in said) == (5, True)
+    assert ("openSeconds is token:operator-cli's" in said, "open_seconds" in said) == (True, False)
+    status, said = terminal.run("diff", "-f", str(file))
+    assert (status, "+openSeconds: 30" in said, "written by" in said) == (5, True, True), said
     assert terminal.run("apply", "-f", str(file), "--force")[0] == 0
     said = terminal.run("history", "policy", "chat")[1]
     assert "rollback" in said
@@ -325,6 +328,28 @@ def test_one_bad_object_does_not_stop_its_neighbours(terminal: Terminal, tmp_pat
     file.write_text(POLICY.replace("20", "-1") + "---" + POLICY.replace("chat", "fine"))
     status, said = terminal.run("apply", "-f", str(file))
     assert (status, "openSeconds" in said, "policies/fine created" in said) == (4, True, True)
+
+
+def test_diff_tries_every_object_and_says_which_field_was_meant(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        POLICY.replace("openSeconds", "openSecond") + "---" + POLICY.replace("chat", "b")
+    )
+    status, said = terminal.run("diff", "-f", str(file))
+    assert status == 4
+    assert "policies/chat: " in said
+    assert "did you mean openSeconds?" in said
+    assert "+openSeconds: 20" in said
+
+
+def test_what_was_applied_is_followed(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(POLICY)
+    status, said = terminal.run("apply", "-f", str(file), "--watch", "--timeout", "0.1")
+    assert (status, "policies/chat: 0/3 enforced, 3 recorded" in said) == (1, True)
+    assert terminal.run("apply", "-f", str(file), "--watch") == (0, "policies/chat unchanged\n")
 
 
 @pytest.mark.parametrize("kind", ["gateways", "circuits", "overrides", "policies", "probes"])
