@@ -43,7 +43,9 @@ class Dot:
     @property
     def note(self) -> str:
         """How long it took, or where it is."""
-        return WORDS[self.state][2] if self.seconds is None else present.age(self.seconds)
+        if self.seconds is not None:
+            return present.age(self.seconds)
+        return "at boot" if self.state == "enforced" and self.step.at_boot else WORDS[self.state][2]
 
     @property
     def glyph(self) -> str:
@@ -142,5 +144,7 @@ def _dot(step: Step, ended: bool) -> Dot:
         return Dot(step, "waiting", None)
     took = step.lifted_ms if ended else step.enforced_ms
     reached = step.stage in (Stage.ENFORCED, Stage.LIFTED)
-    seconds = took / 1000 if reached and took is not None else None
+    # What a boot put in force as it began says nothing of how fast a change spreads.
+    counts = reached and took is not None and (ended or not step.at_boot)
+    seconds = took / 1000 if counts and took is not None else None
     return Dot(step, step.stage.value.lower(), seconds)

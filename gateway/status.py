@@ -3,7 +3,8 @@
 Invariants: a report is made from memory at the moment of sending, so it never says what is no
 longer so; an applied snapshot is on the disk before a report names it; ``seq`` rises by one a
 report. A change goes at once, changes within 50 ms go together, and without any a report goes every
-10 s. Nothing of the request path waits for this.
+10 s. A failed report is tried again after a growing wait, or as soon as the watch hears of the
+control plane; a wait that it asked for is kept. Nothing of the request path waits for this.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import logging
 import random
 from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,6 +55,13 @@ CAPABILITIES = [
 ]
 
 
+class _Again(NamedTuple):
+    """When to send what was not taken. ``asked``: the control plane named the time itself."""
+
+    after_s: float
+    asked: bool
+
+
 class StatusSender:
     """Reports of one boot, in order."""
 
@@ -87,26 +97,31 @@ class StatusSender:
 
     async def run(self) -> None:
         """Until cancelled."""
-        wait = HEARTBEAT_S
         while True:
-            await first(self._clock, self._wake, wait)
+            await first(self._clock, self._wake, HEARTBEAT_S)
             since = self._clock.monotonic() - self._sent_at
             if since < COALESCE_S:
                 await self._clock.sleep(COALESCE_S - since)
             await first(self._clock, self._watcher.settled, SETTLE_S)
             self._wake.clear()
-            wait = await self._send(goodbye=False)
-            if wait < HEARTBEAT_S:
-                # A change must not cut a wait that the control plane asked for.
-                await self._clock.sleep(wait)
-                self._wake.set()
+            again = await self._send(goodbye=False)
+            if again is None:
+                continue
+            if again.asked:
+                # Neither a change nor a sign of life cuts a wait that the control plane asked for.
+                await self._clock.sleep(again.after_s)
+            else:
+                # After it hung, what it missed meanwhile is told with the first word on the stream.
+                self._watcher.alive.clear()
+                await first(self._clock, self._watcher.alive, again.after_s)
+            self._wake.set()
 
     async def goodbye(self) -> None:
         """The last report of this boot: it leaves the wall. Tried once; not while ``run`` runs."""
         await self._send(goodbye=True)
 
-    async def _send(self, goodbye: bool) -> float:
-        """Send one report; returns the wait before the next, unless something changes."""
+    async def _send(self, goodbye: bool) -> _Again | None:
+        """Send one report; when it was not taken, returns when to try again."""
         report = self._report(goodbye)
         body = msgspec.json.encode(report)
         sent, began = self._clock.wall(), self._clock.monotonic()
@@ -123,7 +138,7 @@ class StatusSender:
             return self._later(text, REFUSED_WAIT_S)
         return self._later(text, answer.retry_after_s)
 
-    def _received(self, answer: Answer, sent: datetime, rtt_s: float) -> float:
+    def _received(self, answer: Answer, sent: datetime, rtt_s: float) -> _Again | None:
         try:
             receipt = msgspec.json.decode(answer.body, type=StatusReceipt)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -131,14 +146,14 @@ class StatusSender:
         self._failures = 0
         self._offset.measured(sent, receipt.server_time, rtt_s)
         self._watcher.heard(receipt.epoch, receipt.generation, receipt.instances)
-        return HEARTBEAT_S
+        return None
 
-    def _later(self, why: str, floor: float | None) -> float:
+    def _later(self, why: str, floor: float | None) -> _Again:
         self._failures += 1
         if self._failures & (self._failures - 1) == 0:
             log.warning("the status report waits, try %d: %s", self._failures, why)
         wait = BACKOFF.wait(self._failures, self._draw(), floor)
-        return min(max(COALESCE_S, wait), HEARTBEAT_S) if floor is None else wait
+        return _Again(max(COALESCE_S, wait), asked=floor is not None)
 
     def _report(self, goodbye: bool) -> InstanceStatus:
         now, wall = self._clock.monotonic(), self._clock.wall()
@@ -173,6 +188,7 @@ class StatusSender:
         )
 
 
+@cache  # it reads the installed packages: a millisecond, as long as the rest of a report
 def _version() -> str:
     try:
         return version("switchgear")

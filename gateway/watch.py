@@ -66,6 +66,8 @@ class Watcher:
         self.on_epoch: Callable[[str], None] = _nothing
         """Called with the control plane's epoch, whenever an answer names it."""
         self.streaming = False
+        self.alive = asyncio.Event()
+        """Set with every frame: the control plane is there. Who waits for it clears it first."""
         self.received_generation = live.in_force.generation
         self.refused: SnapshotRefused | None = None
         """Why the newest snapshot was refused as a whole; None once another one is in force."""
@@ -132,6 +134,7 @@ class Watcher:
                 for frame in frames.feed(piece):
                     self._failures = 0
                     self.streaming = True
+                    self.alive.set()
                     await self._frame(frame)
             if not self.streaming:
                 self._fails("the stream ended without a word")

@@ -103,6 +103,7 @@ def _step(step: Step) -> dict[str, Any]:
         "slot": step.slot,
         "bootId": step.boot_id,
         "stage": step.stage.value,
+        "atBoot": step.at_boot,
         "deliveredMs": step.delivered_ms,
         "enforcedMs": step.enforced_ms,
         "judgedMs": step.judged_ms,

@@ -62,6 +62,9 @@ class Step:
     boot_id: str
     stage: Stage
     last_seen_at: datetime
+    at_boot: bool = False
+    """True when the item was older than this boot, which put it in force as it began: the
+    milliseconds count from the boot's first report."""
     delivered_ms: int | None = None
     enforced_ms: int | None = None
     judged_ms: int | None = None
@@ -142,7 +145,10 @@ def _step(
     ended_at: datetime | None,
     now: datetime,
 ) -> Step:
-    judged = _ms(recorded_at, row.acknowledged_at) if row else None
+    # A boot that began later found the item there: its own way is from its first word, not hours.
+    at_boot = member.first_seen_at > recorded_at
+    since = max(recorded_at, member.first_seen_at)
+    judged = _ms(since, row.acknowledged_at) if row else None
     refused = row is not None and _BY_VERDICT.get(row.verdict) in _NEVER_IN_FORCE
     lifted = _ms(ended_at, row.lifted_at) if row and ended_at and not refused else None
     return Step(
@@ -151,7 +157,8 @@ def _step(
         boot_id=str(member.boot_id),
         stage=_stage(member, row, ended_at, now),
         last_seen_at=member.last_seen_at,
-        delivered_ms=_ms(recorded_at, row.delivered_at) if row else None,
+        at_boot=at_boot,
+        delivered_ms=_ms(since, row.delivered_at) if row else None,
         enforced_ms=judged if row and row.verdict == "Applied" else None,
         judged_ms=judged,
         lifted_ms=lifted,

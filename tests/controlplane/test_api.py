@@ -93,9 +93,22 @@ def test_forcing_by_curl_and_following_it(operator: Caller) -> None:
     status = operator("GET", f"/overrides/{row.name}").json()["status"]
     step = status["instances"][0]
     assert (step["stage"], step["deliveredMs"], step["enforcedMs"]) == ("Enforced", 120, 180)
+    assert step["atBoot"] is False
     assert status["phase"] == "Enforced"
     assert status["counts"]["enforced"] == status["counts"]["targeted"] == 1
     assert status["conditions"][0]["status"] == "True"
+
+
+def test_a_boot_that_found_it_there_is_timed_from_its_first_word(operator: Caller) -> None:
+    operator("POST", "/overrides", FORCE)
+    row = Override.objects.get()
+    Override.objects.update(updated_at=builders.ago(7200))
+    first = builders.ago(60)
+    slot = builders.instance(Gateway.objects.get(name="demo"), "host-a/0", first_seen_at=first)
+    said_at = first + timedelta(milliseconds=40)
+    builders.delivery(slot, row, delivered_at=said_at, acknowledged_at=said_at)
+    (step,) = operator("GET", f"/overrides/{row.name}").json()["status"]["instances"]
+    assert (step["stage"], step["atBoot"], step["enforcedMs"]) == ("Enforced", True, 40)
 
 
 def test_the_rejected_and_the_unreachable_are_named(operator: Caller) -> None:

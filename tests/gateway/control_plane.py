@@ -27,6 +27,8 @@ class ControlPlane:
         """Answers to the next batches; None hangs up without one. Then receipts."""
         self.watch_script: deque[web.Response] = deque()
         """Answers to the next requests for a stream instead of one."""
+        self.status_script: deque[web.Response] = deque()
+        """Answers to the next status reports instead of receipts."""
         self.snapshot: bytes = b""
         self.epoch, self.generation, self.instances = "e1", 0, 1
         self._streams: list[tuple[web.StreamResponse, asyncio.Event]] = []
@@ -86,6 +88,8 @@ class ControlPlane:
         }
 
     async def status(self, request: web.Request) -> web.Response:
+        if self.status_script:
+            return self.status_script.popleft()
         self.statuses.append(await request.json() | {"boot": request.match_info["boot"]})
         return web.json_response(
             {

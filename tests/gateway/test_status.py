@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from controlplane.wire.status import InstanceStatus, SpoolStatus
 from gateway import status
@@ -140,6 +141,40 @@ async def test_nothing_is_reported_as_applied_before_it_is_on_the_disk(
         await reporting.reports(2)
         assert reporting.double.statuses[1]["applied_generation"] == 2
         assert (reporting.directory / "0.json").exists()
+
+
+async def test_a_failed_report_goes_again_with_the_first_word_on_the_stream(
+    reporting: Reporting,
+) -> None:
+    reporting.double.status_script.extend(web.Response(status=500) for _ in range(5))
+    async with reporting.running():
+        for wait in (0.5, 1.0, 2.0, 4.0):
+            await until(lambda wait=wait: reporting.clock.next_wake == pytest.approx(wait))
+            await reporting.clock.advance(wait)
+        await until(lambda: reporting.clock.next_wake == pytest.approx(8.0))
+        # What is true now has to be told; a change alone is no sign that anybody listens again.
+        reporting.live.on_change()
+        await reporting.clock.advance(1.0)
+        await asyncio.sleep(0.02)
+        assert reporting.double.statuses == []
+        assert reporting.watcher is not None
+        reporting.watcher.alive.set()
+        await reporting.reports(1)
+
+
+async def test_a_wait_that_was_asked_for_is_kept_whatever_is_heard(reporting: Reporting) -> None:
+    busy = web.Response(status=503, headers={"Retry-After": "12"})
+    reporting.double.status_script.append(busy)
+    async with reporting.running():
+        await until(lambda: reporting.clock.next_wake == pytest.approx(12.0))
+        assert reporting.watcher is not None
+        reporting.watcher.alive.set()
+        reporting.live.on_change()
+        await asyncio.sleep(0.02)
+        await reporting.clock.advance(11.9)
+        assert reporting.double.statuses == []
+        await reporting.clock.advance(0.1)
+        await reporting.reports(1)
 
 
 async def test_the_clocks_are_compared_with_every_answer(reporting: Reporting) -> None:
