@@ -23,4 +23,4 @@ ENV SWITCHGEAR_STATIC=/app/var/static
 USER switchgear
 EXPOSE 8000 8800
 CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", \
-     "--timeout-graceful-shutdown", "3", "--no-access-log"]
+     "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "3", "--no-access-log"]

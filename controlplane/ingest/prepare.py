@@ -17,7 +17,7 @@ from controlplane.domain.pricing import PriceBook
 from controlplane.ingest.costs import cost_of
 from controlplane.ingest.read import ReadBatch
 from controlplane.ingest.rows import TABLE_OF, Item, Origin, Tables, no_items
-from controlplane.models.registry import circuit_ids_of, instance_id_of
+from controlplane.models.registry import Boot, circuit_ids_of, instance_ids
 from controlplane.wire.events import Attempt, Budget, Refusal, Transition
 
 # The loop is given back after so many events: at 10 µs each, others wait 5 ms at most.
@@ -48,9 +48,8 @@ class Prepared:
 async def prepare(conn: AsyncConnection, arrived: Arrived, place: int, book: PriceBook) -> Prepared:
     """The rows of a batch. Raises psycopg's ``ForeignKeyViolation`` when the gateway is gone."""
     batch, now = arrived.batch, arrived.received_at
-    instance_id = await instance_id_of(
-        conn, arrived.gateway_id, batch.instance, batch.slot, now, alive_at=batch.newest
-    )
+    boot = Boot(arrived.gateway_id, batch.instance, batch.slot, alive_at=batch.newest)
+    (instance_id,) = (await instance_ids(conn, [boot], now)).values()
     origin = Origin(arrived.gateway_id, instance_id, now, place)
     events = batch.events.values()
     # Plain tuples, which are found as the circuits that they equal: one less object an event.

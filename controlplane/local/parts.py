@@ -57,6 +57,8 @@ def control_plane(options: Options, chosen: Mapping[str, str]) -> list[Child]:
     web = (
         *("-m", "uvicorn", "controlplane.asgi:application"),
         *("--host", options.host, "--port", str(options.port)),
+        # Gateways report every 10 s: with uvicorn's 5 s each report would need a new connection.
+        *("--timeout-keep-alive", "75"),
         # Without a limit uvicorn waits for open event streams for ever.
         *("--timeout-graceful-shutdown", "3", "--no-access-log", "--log-level", "warning"),
     )

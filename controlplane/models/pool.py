@@ -6,8 +6,10 @@ lock for longer than they say; named SQL lives in files and is read once.
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import psycopg
 from django.conf import settings
@@ -34,6 +36,20 @@ def conninfo(**extra: str) -> str:
     return psycopg.conninfo.make_conninfo(**{k: v for k, v in parts.items() if v}, **extra)
 
 
+# A connection that was good so lately is believed: asking it first doubles the round trips of a
+# busy second. After a restart of Postgres a caller within that second is told to try again.
+_BELIEVED_SECONDS = 1.0
+_good_at: WeakKeyDictionary[psycopg.AsyncConnection, float] = WeakKeyDictionary()
+
+
+async def _check(connection: psycopg.AsyncConnection) -> None:
+    """Ask a connection whether it is still one, unless it was lately. Raises ``psycopg.Error``."""
+    now = time.monotonic()
+    if now - _good_at.get(connection, float("-inf")) > _BELIEVED_SECONDS:
+        await AsyncConnectionPool.check_connection(connection)
+        _good_at[connection] = now
+
+
 _pool: AsyncConnectionPool | None = None
 
 
@@ -49,7 +65,7 @@ async def pool() -> AsyncConnectionPool:
             timeout=5,
             reconnect_timeout=30,
             kwargs={"autocommit": True},
-            check=AsyncConnectionPool.check_connection,
+            check=_check,
         )
         await _pool.open(wait=False)
     return _pool

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from psycopg import AsyncConnection
@@ -47,9 +48,11 @@ SELECT provider, model, region, %s
 FROM unnest(%s::text[], %s::text[], %s::text[]) AS w(provider, model, region)
 ON CONFLICT (provider, model, region) DO NOTHING
 """
-_FIND_INSTANCE = """
-SELECT id, replaced_at IS NULL AND goodbye_at IS NULL, replaced_at < first_seen_at
-FROM instance WHERE gateway_id = %s AND boot_id = %s
+_FIND_INSTANCES = """
+SELECT i.gateway_id, i.boot_id, i.id, i.replaced_at IS NULL AND i.goodbye_at IS NULL,
+       i.replaced_at < i.first_seen_at
+FROM instance i JOIN unnest(%s::bigint[], %s::uuid[]) AS w(gateway_id, boot_id)
+  USING (gateway_id, boot_id)
 """
 _LOCK_SLOT = "SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))"
 _REPLACE = """
@@ -57,16 +60,16 @@ UPDATE instance SET replaced_at = GREATEST(%(now)s, first_seen_at)
 WHERE gateway_id = %(gateway)s AND slot = %(slot)s AND boot_id <> %(boot)s
   AND replaced_at IS NULL AND goodbye_at IS NULL AND last_seen_at <= %(alive_at)s
 """
-_SLOT_IS_TAKEN = """
-SELECT EXISTS (SELECT FROM instance WHERE gateway_id = %(gateway)s AND slot = %(slot)s
-               AND boot_id <> %(boot)s AND replaced_at IS NULL AND goodbye_at IS NULL)
-"""
 _PUT_INSTANCE = """
 INSERT INTO instance (gateway_id, boot_id, slot, first_seen_at, last_seen_at, replaced_at,
                       version, status_seq, epoch, received_generation, applied_generation,
                       applied_hash, config_source, items, spool, clock, capabilities,
                       contiguous_seq, highest_seq)
-VALUES (%(gateway)s, %(boot)s, %(slot)s, %(now)s, %(alive_at)s, %(replaced_at)s,
+VALUES (%(gateway)s, %(boot)s, %(slot)s::varchar, %(now)s, %(alive_at)s,
+        CASE WHEN EXISTS (SELECT FROM instance
+                          WHERE gateway_id = %(gateway)s AND slot = %(slot)s::varchar
+                            AND boot_id <> %(boot)s AND replaced_at IS NULL AND goodbye_at IS NULL)
+             THEN %(never_current)s END,
         '', 0, '', 0, 0, '', '', '[]', '{}', '{}', '[]', 0, 0)
 ON CONFLICT (gateway_id, boot_id) DO UPDATE SET replaced_at = EXCLUDED.replaced_at
     WHERE instance.replaced_at < instance.first_seen_at AND EXCLUDED.replaced_at IS NULL
@@ -156,67 +159,83 @@ def stands_for_many(circuit_id: int | None) -> bool:
     return circuit_id in _folded
 
 
-async def instance_id_of(
-    conn: AsyncConnection,
-    gateway_id: int,
-    boot_id: UUID,
-    slot: str,
-    now: datetime,
-    *,
-    alive_at: datetime,
-) -> int:
-    """The id of ``instance_row``, remembered by this process. Call it outside a transaction."""
-    key = (gateway_id, boot_id)
-    known = _settled.get(key)
-    if known is None:
-        known, current = await instance_row(conn, gateway_id, boot_id, slot, now, alive_at=alive_at)
-        if current:
-            if len(_settled) > _CACHE_LIMIT:
-                _settled.clear()
-            _settled[key] = known
-    return known
+class Boot(NamedTuple):
+    """One boot that has said something. ``alive_at`` is when it is known to have lived.
 
-
-async def instance_row(
-    conn: AsyncConnection,
-    gateway_id: int,
-    boot_id: UUID,
-    slot: str,
-    now: datetime,
-    *,
-    alive_at: datetime | None = None,
-) -> tuple[int, bool]:
-    """The instance's row id, and whether it is the current boot of its slot; registers a new boot.
-
-    ``alive_at`` is when the boot is known to have lived: ``now`` for a status report (the default),
-    the newest event's time for a batch. A new boot takes its slot if it lived after the last word
-    of the boot that has it; otherwise it is stored as replaced already, and takes the slot only
-    once it proves to be later (its first report). Safe to call inside or outside a transaction.
+    That is ``now`` for a status report, the newest event's time for a batch.
     """
-    found = await _instance(conn, gateway_id, boot_id)
-    if found is not None:
-        instance_id, current, never_current = found
-        if current or not never_current:
-            return instance_id, current
-    lived = min(alive_at or now, now)
-    values = {"gateway": gateway_id, "boot": boot_id, "slot": slot, "now": now, "alive_at": lived}
-    async with conn.transaction():
-        # One slot at a time: two first words of two boots must not both find it free.
-        await conn.execute(_LOCK_SLOT, (slot, gateway_id))
-        await conn.execute(_REPLACE, values)
-        cursor = await conn.execute(_SLOT_IS_TAKEN, values)
-        row = await cursor.fetchone()
-        assert row is not None
-        replaced_at = now - _NEVER_CURRENT if row[0] else None
-        await conn.execute(_PUT_INSTANCE, values | {"replaced_at": replaced_at})
-        found = await _instance(conn, gateway_id, boot_id)
-    assert found is not None
-    return found[0], found[1]
+
+    gateway_id: int
+    boot_id: UUID
+    slot: str
+    alive_at: datetime
 
 
-async def _instance(
-    conn: AsyncConnection, gateway_id: int, boot_id: UUID
-) -> tuple[int, bool, bool] | None:
-    cursor = await conn.execute(_FIND_INSTANCE, (gateway_id, boot_id))
-    row = await cursor.fetchone()
-    return None if row is None else (row[0], row[1], bool(row[2]))
+async def instance_ids(
+    conn: AsyncConnection, boots: Iterable[Boot], now: datetime
+) -> dict[tuple[int, UUID], int]:
+    """The row id of each boot, by gateway and boot id. Call it outside a transaction.
+
+    What this process has seen settled is remembered; the rest is one look-up, and what is new one
+    transaction: after a restart the first reports of a whole fleet come within a second.
+    """
+    wanted = {(boot.gateway_id, boot.boot_id): boot for boot in boots}
+    missing = [boot for key, boot in wanted.items() if key not in _settled]
+    found = await instance_rows(conn, missing, now) if missing else {}
+    if len(_settled) > _CACHE_LIMIT:
+        kept = {key: _settled[key] for key in wanted if key in _settled}
+        _settled.clear()
+        _settled.update(kept)
+    _settled.update((key, row_id) for key, (row_id, current) in found.items() if current)
+    return {key: found[key][0] if key in found else _settled[key] for key in wanted}
+
+
+async def instance_rows(
+    conn: AsyncConnection, boots: list[Boot], now: datetime
+) -> dict[tuple[int, UUID], tuple[int, bool]]:
+    """Each boot's row id, and whether it is the current boot of its slot; registers new boots.
+
+    A new boot takes its slot if it lived after the last word of the boot that has it; otherwise it
+    is stored as replaced already, and takes the slot only once it proves to be later (its first
+    report). Safe to call inside or outside a transaction, inside one for one boot at most.
+    """
+    found = await _instances(conn, boots)
+    new = [boot for boot in boots if _is_new(found.get((boot.gateway_id, boot.boot_id)))]
+    if new:
+        await _register(conn, new, now)
+        found |= await _instances(conn, new)
+    return {key: (row_id, current) for key, (row_id, current, _) in found.items()}
+
+
+def _is_new(row: tuple[int, bool, bool] | None) -> bool:
+    return row is None or (not row[1] and row[2])
+
+
+async def _register(conn: AsyncConnection, boots: list[Boot], now: datetime) -> None:
+    # A pipeline: three statements a boot, and not three round trips.
+    async with conn.pipeline(), conn.transaction():
+        # In one order, so that two processes that register the same slots cannot deadlock.
+        for boot in sorted(boots, key=lambda b: (b.gateway_id, b.slot, min(b.alive_at, now))):
+            values = {
+                "gateway": boot.gateway_id,
+                "boot": boot.boot_id,
+                "slot": boot.slot,
+                "now": now,
+                "alive_at": min(boot.alive_at, now),
+                "never_current": now - _NEVER_CURRENT,
+            }
+            # One slot at a time: two first words of two boots must not both find it free.
+            await conn.execute(_LOCK_SLOT, (boot.slot, boot.gateway_id))
+            await conn.execute(_REPLACE, values)
+            await conn.execute(_PUT_INSTANCE, values)
+
+
+async def _instances(
+    conn: AsyncConnection, boots: list[Boot]
+) -> dict[tuple[int, UUID], tuple[int, bool, bool]]:
+    columns = ([boot.gateway_id for boot in boots], [boot.boot_id for boot in boots])
+    cursor = await conn.execute(_FIND_INSTANCES, columns)
+    rows = await cursor.fetchall()
+    return {
+        (gateway, boot): (row_id, cur, bool(never)) for gateway, boot, row_id, cur, never in rows
+    }

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
 from controlplane.models.pool import pool
-from controlplane.notify import Hub, hub
+from controlplane.notify import Hub, Wakeups, hub
 
 POLL_SECONDS = 1.0
 _READ = "SELECT epoch::text, value FROM revision"
@@ -28,29 +28,34 @@ class Position(NamedTuple):
     epoch: str = ""
     revision: int = -1
 
+    def is_beyond(self, seen: Position) -> bool:
+        """True when whoever has seen ``seen`` has something to read; never of the empty one."""
+        return bool(self.epoch) and (self.epoch != seen.epoch or self.revision > seen.revision)
+
 
 class Heads:
     """Follows the revision; ``start`` is run by the lifespan."""
 
     def __init__(self, wake: Hub) -> None:
         self._hub = wake
-        self._at = Position()
-        self._moved = asyncio.Event()
+        self._followers: set[Wakeups] = set()
+        self.at = Position()
 
-    async def beyond(self, seen: Position, timeout: float) -> Position:
-        """The position once it is beyond ``seen``, or whatever it is after ``timeout`` seconds.
+    @contextlib.contextmanager
+    def following(self) -> Iterator[Wakeups]:
+        """What is woken whenever the position moves; then look at ``at``.
 
-        A reader's own reading may be ahead of this one; that is not a reason to wake it.
+        A reader's own reading may be ahead of it: the move is then nothing new to that reader.
         """
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self._at.epoch == seen.epoch and self._at.revision <= seen.revision:
-                    await self._moved.wait()
-        return self._at
+        wakeups = Wakeups()
+        self._followers.add(wakeups)
+        try:
+            yield wakeups
+        finally:
+            self._followers.discard(wakeups)
 
     async def start(self) -> Callable[[], Awaitable[None]]:
         """Begin to follow; returns the coroutine function that ends it."""
-        self._moved = asyncio.Event()
         task = asyncio.create_task(self._follow())
 
         async def stop() -> None:
@@ -74,10 +79,10 @@ class Heads:
                 await wakeups.wait(POLL_SECONDS)
 
     def _move(self, at: Position) -> None:
-        if at != self._at:
-            self._at = at
-            moved, self._moved = self._moved, asyncio.Event()
-            moved.set()
+        if at != self.at:
+            self.at = at
+            for wakeups in self._followers:
+                wakeups.wake()
 
 
 heads = Heads(hub)

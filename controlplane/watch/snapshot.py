@@ -59,7 +59,7 @@ class Items(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Head:
-    """One reading of a gateway's desired state. ``spec`` is None when the caller has it.
+    """One reading of a gateway's desired state.
 
     The frames are encoded once, however many streams they are sent to.
     """
@@ -73,7 +73,7 @@ class Head:
     may_shrink: bool
     server_time: datetime
     instances: int
-    spec: bytes | None
+    spec: bytes
 
     @property
     def etag(self) -> str:
@@ -97,7 +97,6 @@ class Head:
     @cached_property
     def snapshot(self) -> bytes:
         """The full snapshot (``wire.desired.Snapshot``), the spec spliced in as it was hashed."""
-        assert self.spec is not None
         timed = items_of(self.spec)
         return msgspec.json.encode(
             {
@@ -124,15 +123,9 @@ def items_of(spec: bytes) -> Items:
     return msgspec.json.decode(spec, type=Items)
 
 
-async def read_head(
-    conn: AsyncConnection, gateway_id: int, gateway: str, known_hash: str = ""
-) -> Head:
+async def read_head(conn: AsyncConnection, gateway_id: int, gateway: str) -> Head:
     """The gateway's desired state now. Raises ``NotFound`` before its first compilation."""
-    values = {
-        "gateway": gateway_id,
-        "known_hash": known_hash,
-        "live_s": SILENT_RED.total_seconds(),
-    }
+    values = {"gateway": gateway_id, "live_s": SILENT_RED.total_seconds()}
     async with conn.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(named_sql(_SQL), values)
         row = await cursor.fetchone()
@@ -141,6 +134,5 @@ async def read_head(
             f"Gateway {gateway} has no configuration yet; run manage.py bootstrap.",
             code="not_compiled",
         )
-    spec = row["spec"].encode() if row["spec"] is not None else None
-    instances = max(1, row["instances"])
-    return Head(gateway=gateway, **(row | {"spec": spec, "instances": instances}))
+    told = {"spec": row["spec"].encode(), "instances": max(1, row["instances"])}
+    return Head(gateway=gateway, **(row | told))

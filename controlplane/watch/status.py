@@ -1,8 +1,9 @@
 """What instances say they enforce: reports that arrive together are stored together.
 
 Invariant: a report is answered after its commit; while one group is being committed the next one
-gathers, so the number of statements and commits does not grow with the fleet. A group that fails is
-tried report by report, so a bad one costs its neighbours nothing. The queue is bounded.
+gathers, so the number of statements and commits does not grow with the fleet. A lone report goes at
+once; within a burst a group waits a moment for its neighbours. A group that fails is tried report
+by report, so a bad one costs its neighbours nothing. The queue is bounded.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from controlplane.wire.status import InstanceStatus, StatusReceipt
 
 MOST_AT_ONCE = 100
 MOST_WAITING = 5000
+GATHER_SECONDS = 0.01
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class _Writer:
                 await _commit(group)
             except Exception as error:
                 await self._one_by_one(group, error)
+            if 0 < len(self._queue) < MOST_AT_ONCE:
+                await asyncio.sleep(GATHER_SECONDS)
 
     async def _one_by_one(self, group: list[_Waiting], error: Exception) -> None:
         alone = len(group) == 1

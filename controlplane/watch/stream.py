@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -19,6 +19,7 @@ from psycopg_pool import PoolTimeout
 
 from controlplane.errors import Busy
 from controlplane.models.pool import pool
+from controlplane.notify import Wakeups
 from controlplane.watch.heads import Heads, Position
 from controlplane.watch.snapshot import Head, read_head
 
@@ -58,7 +59,7 @@ async def frames(
     ended: asyncio.Event,
     lasts_s: float,
     allowed: Callable[[], Awaitable[bool]],
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """The frames of one stream until ``ended`` is set or ``lasts_s`` have passed.
 
     ``head`` is the first reading, ``known`` the generation and hash that the caller runs,
@@ -70,30 +71,29 @@ async def frames(
     token_at = bookmark_at + TOKEN_SECONDS
     # A caller that is current has, in effect, been sent this head.
     sent = _identity(head) if (head.generation, head.hash) == known else None
+    acted = Position()
     try:
-        while not ended.is_set():
-            if _identity(head) != sent:
-                if head.spec is None:
-                    head = await _read(
-                        gateway_id, head.gateway, Position(head.epoch, head.revision)
-                    )
-                yield _frame("snapshot", head.revision, head.snapshot)
-                sent = _identity(head)
-                bookmark_at = time.monotonic() + BOOKMARK_SECONDS
-            elif time.monotonic() >= bookmark_at:
-                yield _frame("bookmark", head.revision, head.bookmark)
-                bookmark_at = time.monotonic() + BOOKMARK_SECONDS
-            if time.monotonic() >= until:
-                return
-            left = min(bookmark_at, until, token_at) - time.monotonic()
-            seen = Position(head.epoch, head.revision)
-            at = await _news(heads, seen, ended, left)
-            if time.monotonic() >= token_at:
-                if not await allowed():
+        async with _following(heads, ended) as wakeups:
+            while not ended.is_set():
+                if _identity(head) != sent:
+                    yield _frame("snapshot", head.revision, head.snapshot)
+                    sent = _identity(head)
+                    bookmark_at = time.monotonic() + BOOKMARK_SECONDS
+                elif time.monotonic() >= bookmark_at:
+                    yield _frame("bookmark", head.revision, head.bookmark)
+                    bookmark_at = time.monotonic() + BOOKMARK_SECONDS
+                if time.monotonic() >= until:
                     return
-                token_at = time.monotonic() + TOKEN_SECONDS
-            if at != seen or time.monotonic() >= bookmark_at:
-                head = await _read(gateway_id, head.gateway, at)
+                seen = Position(head.epoch, head.revision)
+                left = min(bookmark_at, until, token_at) - time.monotonic()
+                at = await _news(heads, seen, acted, wakeups, ended, left)
+                if time.monotonic() >= token_at:
+                    if not await allowed():
+                        return
+                    token_at = time.monotonic() + TOKEN_SECONDS
+                if at is not None or time.monotonic() >= bookmark_at:
+                    acted = at or acted
+                    head = await latest(gateway_id, head.gateway, at or seen)
     except (psycopg.Error, PoolTimeout) as error:
         log.warning("the watch of %s ends: %s", head.gateway, error)
 
@@ -119,7 +119,7 @@ class _Shared:
         self._head: Head | None = None
         self._at = float("-inf")
 
-    async def read(self, gateway_id: int, gateway: str, beyond: Position) -> Head:
+    async def read(self, gateway_id: int, gateway: str, beyond: Position | None) -> Head:
         head = self._head
         fresh = time.monotonic() - self._at < FRESH_SECONDS
         if head is not None and fresh and _is_at(head, beyond):
@@ -135,31 +135,55 @@ class _Shared:
         async with (await pool()).connection() as conn:
             began = time.monotonic()
             head = await read_head(conn, gateway_id, gateway)
-        self._head, self._at = head, began
+        if began >= self._at:
+            self._head, self._at = head, began
         return head
 
 
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _Shared]] = WeakKeyDictionary()
 
 
-async def _read(gateway_id: int, gateway: str, beyond: Position) -> Head:
-    """A reading that is not older than ``beyond``."""
+async def latest(gateway_id: int, gateway: str, beyond: Position | None = None) -> Head:
+    """A reading that is not older than ``beyond``, nor than ``FRESH_SECONDS``."""
     mine = _shared.setdefault(asyncio.get_running_loop(), {})
     return await mine.setdefault(gateway_id, _Shared()).read(gateway_id, gateway, beyond)
 
 
-def _is_at(head: Head, beyond: Position) -> bool:
+def _is_at(head: Head, beyond: Position | None) -> bool:
+    if beyond is None:
+        return True
     return head.epoch == beyond.epoch and head.revision >= beyond.revision
 
 
-async def _news(heads: Heads, seen: Position, ended: asyncio.Event, timeout: float) -> Position:
-    """The position when it moved beyond ``seen``; ``seen`` when the stream ends or time is up."""
-    moved = asyncio.create_task(heads.beyond(seen, timeout))
-    stop = asyncio.create_task(ended.wait())
-    try:
-        await asyncio.wait({moved, stop}, return_when=asyncio.FIRST_COMPLETED)
-        at = moved.result() if moved.done() else seen
-        return at if at.epoch != seen.epoch or at.revision > seen.revision else seen
-    finally:
-        moved.cancel()
-        stop.cancel()
+@contextlib.asynccontextmanager
+async def _following(heads: Heads, ended: asyncio.Event) -> AsyncIterator[Wakeups]:
+    """What is woken when the position moves and when the stream is to end: one wait for both."""
+    with heads.following() as wakeups:
+        end = asyncio.create_task(ended.wait())
+        end.add_done_callback(lambda _: wakeups.wake())
+        try:
+            yield wakeups
+        finally:
+            end.cancel()
+
+
+async def _news(
+    heads: Heads,
+    seen: Position,
+    acted: Position,
+    wakeups: Wakeups,
+    ended: asyncio.Event,
+    timeout: float,
+) -> Position | None:
+    """The position when it is beyond ``seen``; None when the stream is to end or time is up.
+
+    ``acted`` is the one that was acted on last: once is enough, also while the shared position has
+    not yet heard of the epoch that this stream has read already.
+    """
+    until = time.monotonic() + timeout
+    while not ended.is_set():
+        if heads.at != acted and heads.at.is_beyond(seen):
+            return heads.at
+        if not await wakeups.wait(until - time.monotonic()):
+            return None
+    return None

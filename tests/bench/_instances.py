@@ -25,6 +25,7 @@ from gateway.config import Config, ControlPlane, Listener, Provider, Route, Targ
 from gateway.contact import Answer, Contact, NoAnswer
 from gateway.live import Live
 from gateway.local_overrides import LocalOverrides, Store
+from gateway.loop import run
 from gateway.status import StatusSender
 from gateway.watch import Watcher
 
@@ -104,4 +105,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(main())

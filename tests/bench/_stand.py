@@ -120,6 +120,7 @@ def web(dsn: str, tokens: tuple[str, ...], port: int | None = None) -> Iterator[
     log = (folder() / "web.log").open("wb")
     command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application"]
     command += ["--port", str(port), "--log-level", "warning", "--no-access-log"]
+    command += ["--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "3"]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(dsn), stdout=log, stderr=log)
     try:
         _wait_until_ready(port, process)

@@ -33,6 +33,8 @@ ROUNDS = int(os.environ.get("BENCH_ROUNDS", "10"))
 SIZES = [int(n) for n in os.environ.get("BENCH_INSTANCES", "200,1000").split(",")]
 OPERATOR = "bench-operator-" + "x" * 32
 PATIENCE_S = 120.0
+# In life each instance has a disk of its own; here hundreds would wait for one disk's fsync.
+DISK = os.environ.get("BENCH_INSTANCE_DISK", "/dev/shm" if Path("/dev/shm").is_dir() else None)
 AIMS_MS = {200: 500.0, 1000: 2000.0}
 POLLING = 20
 
@@ -115,7 +117,7 @@ def _return(dsn: str, tokens: tuple[str, ...], count: int) -> Iterator[Figure]:
 
 @contextmanager
 def _fleet(stand: Stand, count: int, *, poll_only: bool = False) -> Iterator[Fleet]:
-    folder = tempfile.mkdtemp(prefix="switchgear-bench-")
+    folder = tempfile.mkdtemp(prefix="switchgear-bench-", dir=DISK)
     gateways = [(f"gateway-{n:02d}", token) for n, token in enumerate(stand.tokens)]
     order = {
         "url": f"http://127.0.0.1:{stand.port}",

@@ -12,6 +12,7 @@ from psycopg_pool import PoolTimeout
 
 from controlplane.actions import overrides
 from controlplane.actions.actor import SYSTEM
+from controlplane.api.hot import auth
 from controlplane.models import (
     AuditEntry,
     BudgetState,
@@ -19,6 +20,7 @@ from controlplane.models import (
     Delivery,
     Instance,
     LocalOverride,
+    registry,
 )
 from controlplane.notify import Hub
 from tests import builders
@@ -270,6 +272,54 @@ async def test_a_heartbeat_wakes_nobody_and_a_change_does(listening: Hub) -> Non
         assert await wakeups.wait(5)
 
 
+def current_boots() -> dict[str, str]:
+    rows = Instance.objects.filter(replaced_at=None, goodbye_at=None)
+    return {row.slot: str(row.boot_id) for row in rows}
+
+
+async def test_a_fleets_first_reports_are_registered_together(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[int] = []
+    register = registry._register
+
+    async def counted(conn: Any, boots: Any, now: Any) -> None:
+        registered.append(len(boots))
+        await register(conn, boots, now)
+
+    monkeypatch.setattr(registry, "_register", counted)
+    boots = {f"host-a/{n}": str(uuid.UUID(int=n + 1)) for n in range(60)}
+    answers = await asyncio.gather(
+        *(report(token, boot=boot, slot=slot) for slot, boot in boots.items())
+    )
+    assert {answer.status for answer in answers} == {200}
+    assert await sync_to_async(current_boots)() == boots
+    assert sum(registered) == 60
+    # The first goes alone, the others while it is committed: not one transaction each.
+    assert len(registered) < 20
+    # A new boot in a slot takes it, in a group with another's first word.
+    again = [("host-a/0", str(uuid.UUID(int=100))), ("host-b/0", str(uuid.UUID(int=101)))]
+    await asyncio.gather(*(report(token, boot=boot, slot=slot) for slot, boot in again))
+    assert await sync_to_async(current_boots)() == boots | dict(again)
+
+
+async def test_callers_with_one_token_share_its_look_up(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+    look_up = auth._look_up
+
+    async def counted(digest: bytes) -> Any:
+        asked.append(digest)
+        return await look_up(digest)
+
+    monkeypatch.setattr(auth, "_look_up", counted)
+    auth.forget_tokens()
+    answers = await asyncio.gather(*(report(token, boot=str(uuid.uuid4())) for _ in range(30)))
+    assert {answer.status for answer in answers} == {200}
+    assert len(asked) == 1
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"seq": 0}, "seq"),
     ({"seq": "1"}, "seq"),
@@ -283,6 +333,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"circuits": [GPT | {"since": "9999-12-31T23:59:59-14:00"}]}, "circuits[0].since"),
     ({"budgets": [{"scope": "system/", "balance": 10**30}]}, "budgets[0].balance"),
     ({"items": "none"}, "items"),
+    ({"applied_at": "1999-12-31T23:59:59Z"}, "applied_at"),
+    ({"spool": {"oldest_at": "2200-01-01T00:00:01Z"}}, "spool.oldest_at"),
+    (
+        {"circuits": [GPT, GPT | {"next_probe_at": "0001-01-01T00:00:00Z"}]},
+        "circuits[1].next_probe_at",
+    ),
 ]
 
 

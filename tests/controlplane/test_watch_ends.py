@@ -1,6 +1,8 @@
 """Streams that must not go on, and a database that turns out to be older than its gateways."""
 
+import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from controlplane.actions.actor import SYSTEM
 from controlplane.api.hot import auth
 from controlplane.errors import InvalidInput
 from controlplane.models import AuditEntry, GatewayConfig, GatewayToken, Revision
+from controlplane.notify import Hub
 from controlplane.watch import stream
+from controlplane.watch.heads import Heads, Position
 from tests import builders
 from tests.controlplane.test_watch import fetch, settled, token
 from tests.controlplane.watching import watch
@@ -112,3 +116,19 @@ async def test_the_word_that_it_may_shrink_is_of_one_generation(token: str) -> N
         assert frame.data["generation"] == before["generation"] + 1
     await sync_to_async(relabel)()
     assert (await fetch(token)).json()["may_shrink"] is False
+
+
+async def test_one_position_is_acted_on_once() -> None:
+    """A stream that has read a new epoch before the shared position did waits; it does not spin."""
+    heads, ended = Heads(Hub()), asyncio.Event()
+    seen = Position("new", 7)
+    with heads.following() as wakeups:
+        news = partial(stream._news, heads, seen, wakeups=wakeups, ended=ended)
+        assert await news(acted=Position(), timeout=0.01) is None, "nothing was read yet"
+        heads._move(Position("old", 9))
+        assert await news(acted=Position(), timeout=5) == Position("old", 9)
+        assert await news(acted=heads.at, timeout=0.01) is None
+        heads._move(seen)
+        assert await news(acted=Position("old", 9), timeout=0.01) is None
+        heads._move(Position("new", 8))
+        assert await news(acted=Position("old", 9), timeout=5) == Position("new", 8)

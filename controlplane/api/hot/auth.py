@@ -1,14 +1,17 @@
 """Who is calling a hot path: a gateway, by its bearer token.
 
 Invariant: only the SHA-256 of a token is looked up or kept; a token in a URL is refused. A token's
-answer is cached for 5 s (the longest that a revoked one still works).
+answer is cached for 5 s (the longest that a revoked one still works), and callers who ask for the
+same one at the same time share a look-up: hundreds of instances have one token.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from controlplane.api.hot.http import Scope, header
 from controlplane.errors import Forbidden, Problem, Unauthenticated
@@ -36,7 +39,10 @@ class Caller:
             raise Forbidden(f"This token is of gateway {self.gateway}, not of {name}.")
 
 
+_Asking = dict[bytes, "asyncio.Task[Caller | None]"]
+
 _cache: dict[bytes, tuple[float, Caller | None]] = {}
+_asking: WeakKeyDictionary[asyncio.AbstractEventLoop, _Asking] = WeakKeyDictionary()
 
 
 async def authenticate(scope: Scope) -> Caller:
@@ -62,16 +68,26 @@ async def is_valid(caller: Caller) -> bool:
 
 
 async def _caller_of(digest: bytes) -> Caller | None:
-    now = time.monotonic()
     hit = _cache.get(digest)
-    if hit is None or hit[0] < now:
-        async with (await pool()).connection() as connection:
-            row = await (await connection.execute(_FIND, (digest,))).fetchone()
-        if len(_cache) >= _CACHE_LIMIT:
-            _cache.clear()
-        hit = (now + CACHE_SECONDS, Caller(row[0], row[1], digest) if row else None)
-        _cache[digest] = hit
-    return hit[1]
+    if hit is not None and hit[0] >= time.monotonic():
+        return hit[1]
+    asking = _asking.setdefault(asyncio.get_running_loop(), {})
+    if digest not in asking:
+        asking[digest] = asyncio.create_task(_look_up(digest))
+        asking[digest].add_done_callback(lambda _: asking.pop(digest, None))
+    # Shielded: one caller that goes away must not take the answer from the others.
+    return await asyncio.shield(asking[digest])
+
+
+async def _look_up(digest: bytes) -> Caller | None:
+    now = time.monotonic()
+    async with (await pool()).connection() as connection:
+        row = await (await connection.execute(_FIND, (digest,))).fetchone()
+    if len(_cache) >= _CACHE_LIMIT:
+        _cache.clear()
+    caller = Caller(row[0], row[1], digest) if row else None
+    _cache[digest] = (now + CACHE_SECONDS, caller)
+    return caller
 
 
 def forget_tokens() -> None:

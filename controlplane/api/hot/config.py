@@ -23,7 +23,7 @@ from controlplane.models.epochs import renew
 from controlplane.models.pool import pool
 from controlplane.watch.heads import heads
 from controlplane.watch.snapshot import Head, read_head
-from controlplane.watch.stream import admitted, frames
+from controlplane.watch.stream import admitted, frames, latest
 
 ROTATE_SECONDS = (300.0, 600.0)
 # A reader that takes nothing for so long has gone, whatever TCP believes.
@@ -35,19 +35,32 @@ async def config(scope: Scope, receive: Receive, send: Send) -> None:
     caller = await authenticate(scope)
     caller.must_be(scope["path_params"]["name"])
     watch, epoch, known = _query(scope)
-    async with (await pool()).connection() as conn:
-        # Only a watch can use a reading without the spec: a plain answer is always whole.
-        head = await read_head(conn, caller.gateway_id, caller.gateway, known[1] if watch else "")
-        if watch and epoch == head.epoch and known[0] > head.generation:
-            await _ahead(conn, caller, head, known[0])
     if watch:
-        await _stream(caller, head, known, receive, send)
+        await _watch(caller, epoch, known, receive, send)
         return
+    async with (await pool()).connection() as conn:
+        head = await read_head(conn, caller.gateway_id, caller.gateway)
     etag = (b"etag", head.etag.encode())
     if _has(header(scope, b"if-none-match"), head.etag):
         await answer(send, 304, b"", headers=(etag,))
     else:
         await answer(send, 200, head.snapshot, headers=(etag,))
+
+
+async def _watch(
+    caller: Caller, epoch: str, known: tuple[int, str], receive: Receive, send: Send
+) -> None:
+    """A stream; ``Busy`` before anything is read when all places are taken."""
+    with admitted(caller.gateway_id):
+        # Shared: a fleet that comes back after a restart is a handful of readings, not a thousand.
+        head = await latest(caller.gateway_id, caller.gateway)
+        if epoch == head.epoch and known[0] > head.generation:
+            # A shared reading may be of a moment ago, and what follows is for the whole fleet.
+            async with (await pool()).connection() as conn:
+                head = await read_head(conn, caller.gateway_id, caller.gateway)
+                if epoch == head.epoch and known[0] > head.generation:
+                    await _ahead(conn, caller, head, known[0])
+        await _stream(caller, head, known, receive, send)
 
 
 async def _ahead(conn: AsyncConnection, caller: Caller, head: Head, generation: int) -> None:
@@ -89,41 +102,42 @@ def _query(scope: Scope) -> tuple[bool, str, tuple[int, str]]:
 async def _stream(
     caller: Caller, head: Head, known: tuple[int, str], receive: Receive, send: Send
 ) -> None:
-    with admitted(caller.gateway_id):
-        ended = asyncio.Event()
-        watcher = asyncio.create_task(_end_when_gone(receive, ended))
-        stopper = asyncio.create_task(_end_when_stopping(ended))
-        try:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": 200,
-                    "headers": [
-                        (b"content-type", b"text/event-stream"),
-                        (b"cache-control", b"no-store"),
-                        (b"x-accel-buffering", b"no"),
-                    ],
-                }
-            )
-            lasts_s = random.uniform(*ROTATE_SECONDS)
-            async for frame in frames(
-                caller.gateway_id,
-                head,
-                known=known,
-                heads=heads,
-                ended=ended,
-                lasts_s=lasts_s,
-                allowed=lambda: is_valid(caller),
-            ):
+    ended = asyncio.Event()
+    watcher = asyncio.create_task(_end_when_gone(receive, ended))
+    stopper = asyncio.create_task(_end_when_stopping(ended))
+    try:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [
+                    (b"content-type", b"text/event-stream"),
+                    (b"cache-control", b"no-store"),
+                    (b"x-accel-buffering", b"no"),
+                ],
+            }
+        )
+        lasts_s = random.uniform(*ROTATE_SECONDS)
+        sending = frames(
+            caller.gateway_id,
+            head,
+            known=known,
+            heads=heads,
+            ended=ended,
+            lasts_s=lasts_s,
+            allowed=lambda: is_valid(caller),
+        )
+        async with contextlib.aclosing(sending):
+            async for frame in sending:
                 async with asyncio.timeout(SEND_SECONDS):
                     await send({"type": "http.response.body", "body": frame, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        except TimeoutError:
-            # Nothing more can be said to a reader that does not read; the server closes it.
-            return
-        finally:
-            watcher.cancel()
-            stopper.cancel()
+        await send({"type": "http.response.body", "body": b""})
+    except TimeoutError:
+        # Nothing more can be said to a reader that does not read; the server closes it.
+        return
+    finally:
+        watcher.cancel()
+        stopper.cancel()
 
 
 async def _end_when_gone(receive: Receive, ended: asyncio.Event) -> None:

@@ -7,8 +7,6 @@ are refused, because Postgres would hold some of them and Python could not read 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -16,14 +14,14 @@ import psycopg
 
 from controlplane.api.hot.auth import authenticate
 from controlplane.api.hot.http import Receive, Scope, Send, answer_json, read_body
+from controlplane.api.hot.times import times_of
 from controlplane.errors import InvalidInput
 from controlplane.watch.status import accept_report
 from controlplane.wire.status import InstanceStatus
 
 BODY_LIMIT = 4 * 1024 * 1024
-_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
-_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _read = msgspec.json.Decoder(InstanceStatus).decode
+_wrong_time = times_of(InstanceStatus)
 
 
 async def status(scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,7 +44,8 @@ def decode(body: bytes) -> InstanceStatus:
         report = _read(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _invalid(str(error)) from error
-    _check_times("", msgspec.to_builtins(report, builtin_types=(datetime,)))
+    if (path := _wrong_time(report)) is not None:
+        raise _invalid(f"expected a time from 2000 to 2200 - at `${path}`")
     return report
 
 
@@ -56,18 +55,6 @@ def _boot_id(text: str) -> UUID:
     except ValueError as error:
         fault = {"field": "boot id", "message": "write a UUID"}
         raise InvalidInput(f"boot id: {text[:80]!r} is not a UUID", errors=[fault]) from error
-
-
-def _check_times(path: str, value: Any) -> None:
-    if isinstance(value, datetime):
-        if not _EARLIEST <= value <= _LATEST:
-            raise _invalid(f"expected a time from 2000 to 2200 - at `${path}`")
-    elif isinstance(value, dict):
-        for name, part in value.items():
-            _check_times(f"{path}.{name}", part)
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            _check_times(f"{path}[{index}]", part)
 
 
 def _invalid(message: str) -> InvalidInput:

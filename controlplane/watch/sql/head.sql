@@ -1,7 +1,7 @@
 -- What a gateway is to run, as of one statement: revision and snapshot are of the same commit.
 SELECT r.epoch::text AS epoch, r.value AS revision, clock_timestamp() AS server_time,
        c.generation, c.hash, c.items, c.may_shrink,
-       CASE WHEN c.hash = %(known_hash)s THEN NULL ELSE c.spec END AS spec,
+       c.spec,
        (SELECT count(*) FROM instance i
         WHERE i.gateway_id = %(gateway)s AND i.replaced_at IS NULL AND i.goodbye_at IS NULL
           AND i.last_seen_at > clock_timestamp() - make_interval(secs => %(live_s)s)) AS instances

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from psycopg import AsyncConnection
 
 from controlplane.domain.circuit import Circuit
 from controlplane.models.observed import BudgetRow, StateRow, fold_budgets, fold_states
 from controlplane.models.pool import pool
-from controlplane.models.registry import circuit_ids, instance_row
+from controlplane.models.registry import Boot, circuit_ids, instance_rows
 from tests.controlplane.ingest.batches import now
 from tests.controlplane.ingest.conftest import Sender
 
@@ -20,10 +21,25 @@ T0 = now()
 COUNTERS = {"calls": 9, "failures": 5, "slow": 0, "consecutive": 5}
 
 
+async def instance_row(
+    conn: AsyncConnection,
+    gateway_id: int,
+    boot: uuid.UUID,
+    at: datetime,
+    *,
+    slot: str = "h/0",
+    alive_at: datetime | None = None,
+) -> tuple[int, bool]:
+    """One boot's row id, and whether it is the current boot of its slot."""
+    told = Boot(gateway_id, boot, slot, alive_at or at)
+    (found,) = (await instance_rows(conn, [told], at)).values()
+    return found
+
+
 async def known(sender: Sender) -> tuple[int, int]:
     async with (await pool()).connection() as conn:
         ids = await circuit_ids(conn, [Circuit("openai", "gpt-4o")], T0)
-        instance_id, _ = await instance_row(conn, sender.gateway_id, uuid.UUID(int=5), "h/0", T0)
+        instance_id, _ = await instance_row(conn, sender.gateway_id, uuid.UUID(int=5), T0)
     return instance_id, ids[Circuit("openai", "gpt-4o")]
 
 
@@ -148,7 +164,8 @@ async def test_a_slot_has_one_current_boot_even_when_two_register_at_once(
 ) -> None:
     async def register(number: int) -> tuple[int, bool]:
         async with (await pool()).connection() as conn:
-            return await instance_row(conn, sender.gateway_id, uuid.UUID(int=number), "h/7", now())
+            boot = uuid.UUID(int=number)
+            return await instance_row(conn, sender.gateway_id, boot, now(), slot="h/7")
 
     found = await asyncio.gather(*(register(n) for n in range(1, 7)))
     assert len({instance_id for instance_id, _ in found}) == 6
@@ -165,7 +182,7 @@ async def test_a_boot_that_lost_its_slot_never_gets_it_back(sender: Sender) -> N
     async with (await pool()).connection() as conn:
 
         async def report(boot: uuid.UUID) -> bool:
-            return (await instance_row(conn, sender.gateway_id, boot, "h/0", now()))[1]
+            return (await instance_row(conn, sender.gateway_id, boot, now()))[1]
 
         assert await report(old)
         assert await report(new)
@@ -179,8 +196,8 @@ async def test_a_boot_first_heard_by_an_old_batch_takes_its_slot_with_its_first_
     old, new = uuid.UUID(int=1), uuid.UUID(int=2)
     async with (await pool()).connection() as conn:
         of = (conn, sender.gateway_id)
-        assert (await instance_row(*of, old, "h/0", now()))[1]
+        assert (await instance_row(*of, old, now()))[1]
         earlier = now() - timedelta(minutes=1)
-        assert not (await instance_row(*of, new, "h/0", now(), alive_at=earlier))[1]
-        assert (await instance_row(*of, new, "h/0", now()))[1]
-        assert not (await instance_row(*of, old, "h/0", now()))[1]
+        assert not (await instance_row(*of, new, now(), alive_at=earlier))[1]
+        assert (await instance_row(*of, new, now()))[1]
+        assert not (await instance_row(*of, old, now()))[1]
