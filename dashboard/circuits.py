@@ -7,7 +7,7 @@ its last word, and never counts as Open, Closed or enforced. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum
 from functools import cached_property
@@ -232,6 +232,21 @@ class CircuitFacts:
             if t.to_state == "Open" and t.mode != OverrideMode.OBSERVE_ONLY
         )
         return max(opened.values(), default=0)
+
+
+def at_gateway(facts: CircuitFacts, name: str) -> CircuitFacts:
+    """The same circuit as the instances of one gateway have it; its figures stay the fleet's."""
+    breakers = [b for b in facts.breakers if b.member.gateway.name == name]
+    silent = [b for b in facts.silent if b.member.gateway.name == name]
+    own = {b.state.instance_id for b in (*breakers, *silent)}
+    return replace(
+        facts,
+        breakers=breakers,
+        silent=silent,
+        transitions=[t for t in facts.transitions if t.instance_id in own],
+        states=Counter(b.observed for b in breakers),
+        enforcement=Counter(str(b.enforcement) for b in (*breakers, *silent)),
+    )
 
 
 def _is_overruled(breaker: Breaker) -> bool:

@@ -100,6 +100,13 @@ def probe(seconds: float) -> str:
     return f"probe in {int(seconds)} s" if seconds < 60 else f"probe in {age(seconds)}"
 
 
+def took(milliseconds: int | None) -> str:
+    """How long something took: ``85 ms``, ``1.2 s``; ``–`` while it has not happened."""
+    if milliseconds is None:
+        return NOT_KNOWN
+    return f"{milliseconds} ms" if milliseconds < 1000 else age(milliseconds / 1000)
+
+
 def lasting(seconds: float) -> str:
     """A chosen length of time: ``15 min``, ``1 h``, ``1 h 30 min``, ``7 days``."""
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""An override as a person would type it elsewhere: as YAML, as a ``curl`` command.
+"""An override as a person would type it elsewhere: for ``switchgear``, as YAML, for ``curl``.
 
 Invariant: what is copied makes the same override again and holds no secret: the token is the
 shell's ``$SWITCHGEAR_TOKEN``. Every value is quoted for where it goes. Pure.
@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from controlplane.domain.circuit import Circuit, format_circuit
 from controlplane.models import Override
 
 _PARTS = ("gateway", "selector", "provider", "model", "region")
@@ -32,6 +33,32 @@ def as_yaml(row: Override) -> str:
     """The object, as ``-o yaml`` writes one."""
     whole = {"kind": "Override", "metadata": {"name": row.name}, "spec": spec(row)}
     return str(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+
+
+_VERBS = {"ForceOpen": "force-open", "ForceClosed": "force-closed", "ObserveOnly": "observe"}
+
+
+def as_cli(row: Override) -> str:
+    """One ``switchgear`` command that makes the same override and follows it."""
+    words = spec(row)
+    parts = ["switchgear", _VERBS[row.mode]]
+    for option in ("gateway", "selector"):
+        if option in words:
+            parts.append(f"--{option}={words[option]}")
+    parts += [f"--reason={row.reason}", f"--for={words['expiresIn']}"]
+    if row.allow_last_healthy:
+        parts.append("--allow-last-healthy")
+    # Behind the dashes a name that begins with one is still a name.
+    return shlex.join([*parts, "--watch", "--", target(row.provider, row.model, row.region)])
+
+
+def target(provider: str, model: str, region: str) -> str:
+    """``PROVIDER[/MODEL[@REGION]]`` as the command line reads it; ``*`` stands for any."""
+    if not (provider or model or region):
+        return "all"
+    if not (model or region):
+        return provider
+    return format_circuit(Circuit(provider or "*", model or "*", region))
 
 
 def as_curl(row: Override, site: str) -> str:

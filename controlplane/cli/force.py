@@ -223,8 +223,8 @@ def selection(options: argparse.Namespace) -> dict[str, str]:
         circuit = parse_circuit(text)
     except ValueError as error:
         raise Failed(f"{text}: {error}", USAGE) from error
-    model = "" if circuit.model == "*" else circuit.model
-    return found | {"provider": circuit.provider, "model": model, "region": circuit.region}
+    provider, model = ("" if part == "*" else part for part in (circuit.provider, circuit.model))
+    return found | {"provider": provider, "model": model, "region": circuit.region}
 
 
 def read_duration(option: str, text: str) -> float:

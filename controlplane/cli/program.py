@@ -149,7 +149,7 @@ def _writing(verbs: Any) -> None:
 
 
 def _about(one: Any) -> None:
-    one.add_argument("target", help="PROVIDER[/MODEL[@REGION]], or all")
+    one.add_argument("target", help="PROVIDER[/MODEL[@REGION]], * for any of a part; or all")
     one.add_argument("--reason", required=True)
     one.add_argument("--gateway", default="")
     one.add_argument("--selector", "-l", default="", help="gateways by label, such as tier=eu")

@@ -108,6 +108,12 @@ def glyph(name: str, css: str = "") -> dict[str, str]:
 
 
 @register.filter
+def after(milliseconds: int | None) -> str:
+    """How long something took: ``85 ms``, ``1.2 s``."""
+    return present.took(milliseconds)
+
+
+@register.filter
 def mode_glyph(mode: str) -> str:
     """The glyph of an override's mode."""
     return {"ForceOpen": "forceopen", "ForceClosed": "forceclosed"}.get(mode, "observe")

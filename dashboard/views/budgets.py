@@ -1,55 +1,96 @@
-"""Retry budgets: what stands in their buckets, and changing their numbers.
+"""Retry budgets: their list with every bucket, and each beside what it had to deal with.
 
-Invariant: a form carries the version that it was made from; when somebody else has changed the
-budget meanwhile nothing is saved, and both versions stand side by side.
+Invariant: see ``views.settings``; the chart has whole minutes, and a gap where nothing was heard.
 """
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
 from typing import Any
 
 from csp.decorators import csp_update
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.actions import budgets
 from controlplane.domain.precedence import Selection
-from controlplane.errors import Conflict, Problem
 from controlplane.models import RetryBudget
-from controlplane.reports import wall
+from controlplane.reports import fleet, progress, wall
 from controlplane.reports.budgets import minutes
 from controlplane.wire.desired import Bucket
 from dashboard import present, series_figure
-from dashboard.views.page import (
-    PLOTLY_STYLES,
-    actor_of,
-    person_of,
-    problem_fields,
-    room,
-    show,
-    zone_of,
+from dashboard.forms import Field, Group, shown
+from dashboard.progress import shown as progress_shown
+from dashboard.views import settings
+from dashboard.views.page import PLOTLY_STYLES, person_of, room, show, zone_of
+
+GROUPS = (
+    Group(
+        "Retries",
+        (
+            Field("ratio", "ratio_per_mille", "Ratio", "% of first attempts", "per_mille"),
+            Field("min", "min_per_second", "Floor", "retries/s, always allowed"),
+            Field("max", "max_per_second", "Ceiling", "retries/s", optional=True),
+            Field("burst", "burst", "Burst", "retries within one second", "whole"),
+            Field("window", "window_seconds", "Window", "s; longer than a p99 call"),
+        ),
+    ),
+    Group(
+        "Attempts",
+        (
+            Field("attempts", "max_attempts", "For a request", "attempts at most", "whole"),
+            Field("task", "max_attempts_per_task", "For a task", "attempts at most", "whole"),
+        ),
+    ),
+    Group(
+        "Cost ceilings",
+        (
+            Field("cost", "max_cost_gbp", "In a window", "£ at one gateway", "pounds", True),
+            Field("cost_window", "cost_window_seconds", "Window", "s; 86400 is a day"),
+            Field("cost_request", "max_cost_gbp_per_request", "Request", "£", "pounds", True),
+            Field("cost_task", "max_cost_gbp_per_task", "Task", "£", "pounds", True),
+        ),
+    ),
 )
 
-# field of the form -> (field of Bucket, how the form's number becomes the Bucket's)
-_FIELDS = {"ratio": "ratio_per_mille", "min": "min_per_second", "max": "max_per_second"}
+
+def _beside(request: HttpRequest, row: RetryBudget) -> dict[str, Any]:
+    return {"figure": _figure(request, row)}
+
+
+KIND = settings.Kind(
+    path="budgets",
+    one="budget",
+    words="retry budget",
+    rows=lambda: RetryBudget.objects,
+    settings=budgets.BUDGETS,
+    create=budgets.create,
+    update=budgets.update,
+    remove=budgets.remove,
+    defaults=Bucket(),
+    groups=GROUPS,
+    beside=_beside,
+)
 
 
 @require_safe
 @room
 def listing(request: HttpRequest) -> HttpResponse:
     """Every budget with its numbers, and every bucket as last reported."""
-    now = wall.read_present()
+    now = timezone.now()
+    read = wall.read_present()
     balances = [
         {"row": row, "of": max(row.balance, 0) + row.spent, "empty": row.balance <= 0}
-        for row in sorted(now.balances, key=lambda row: (row.balance > 0, row.scope))
+        for row in sorted(read.balances, key=lambda row: (row.balance > 0, row.scope))
     ]
-    rows = RetryBudget.objects.order_by("level", "name")
+    rows = list(RetryBudget.objects.order_by("level", "name"))
+    far = progress.of_items(rows, now, fleet.instances(now))
     context = {
-        "budgets": [_described(row) for row in rows],
+        "budgets": [
+            described(row) | {"progress": progress_shown(one, now)}
+            for row, one in zip(rows, far, strict=True)
+        ],
         "balances": balances[:200],
         "at_zero": sum(bool(b["empty"]) for b in balances),
     }
@@ -60,35 +101,31 @@ def listing(request: HttpRequest) -> HttpResponse:
 @room
 @csp_update(PLOTLY_STYLES)  # type: ignore[untyped-decorator]
 def one(request: HttpRequest, name: str) -> HttpResponse:
-    """The form of one budget; POST saves it."""
-    row = RetryBudget.objects.filter(name=name).first()
-    if row is None:
-        raise Http404(f"No retry budget is named {name}")
-    if request.method != "POST":
-        return _form(request, row, _shown(row), row.resource_version, {})
-    typed = {
-        field: request.POST.get(field, "").strip() for field in ("ratio", "min", "max", "burst")
-    }
-    version = request.POST.get("version", "")
-    known = int(version) if version.isascii() and version.isdigit() and len(version) < 19 else -1
-    spec, faults = _spec(typed)
-    if faults:
-        return _form(request, row, typed, known, faults, status=422)
-    try:
-        budgets.update(
-            actor=actor_of(request),
-            name=name,
-            spec=spec,
-            now=timezone.now(),
-            expected_version=known,
-            reason=request.POST.get("reason", ""),
-        )
-    except Conflict as conflict:
-        row.refresh_from_db()
-        return _form(request, row, typed, known, {"": conflict.detail}, conflict=True, status=409)
-    except Problem as problem:
-        return _form(request, row, typed, known, _by_field(problem), status=problem.status)
-    return HttpResponseRedirect(f"{reverse('budgets')}#{row.name}")
+    """One budget; POST saves it."""
+    return settings.one(request, KIND, name)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@room
+def new(request: HttpRequest) -> HttpResponse:
+    """A new budget."""
+    return settings.new(request, KIND)
+
+
+@require_POST
+@room
+@csp_update(PLOTLY_STYLES)  # type: ignore[untyped-decorator]
+def rollback(request: HttpRequest, name: str) -> HttpResponse:
+    """An earlier generation again."""
+    return settings.rollback(request, KIND, name)
+
+
+@require_POST
+@room
+@csp_update(PLOTLY_STYLES)  # type: ignore[untyped-decorator]
+def remove(request: HttpRequest, name: str) -> HttpResponse:
+    """Take a budget away."""
+    return settings.remove(request, KIND, name)
 
 
 def _figure(request: HttpRequest, row: RetryBudget) -> dict[str, Any] | None:
@@ -99,93 +136,28 @@ def _figure(request: HttpRequest, row: RetryBudget) -> dict[str, Any] | None:
     begin = end - timedelta(minutes=75)
     selection = Selection(row.gateway, row.selector, row.provider, row.model, row.region)
     found = minutes(selection, begin, end)
-    limit = int(_spec_of(row)["ratio_per_mille"])
+    limit = int(settings.spec_of(KIND, row.spec)["ratio_per_mille"])
     if not found:
         return None
     return series_figure.budget(found, begin, end, limit, zone_of(person_of(request)))
 
 
-def _described(row: RetryBudget) -> dict[str, Any]:
+def described(row: RetryBudget) -> dict[str, Any]:
+    spec = settings.spec_of(KIND, row.spec)
+    ceilings = [
+        f"£{spec[field]} {words}"
+        for field, words in (
+            ("max_cost_gbp", f"in {present.lasting(spec['cost_window_seconds'])}"),
+            ("max_cost_gbp_per_request", "a request"),
+            ("max_cost_gbp_per_task", "a task"),
+        )
+        if spec[field] is not None
+    ]
     return {
         "row": row,
         "about": present.match_words(row.provider, row.model, row.region),
         "gateways": present.gateways_words(row.gateway, row.selector),
-        "shown": _shown(row),
-        "limit": present.limit(int(_spec_of(row)["ratio_per_mille"])),
+        "shown": {field.name: shown(field, spec) for field in KIND.fields},
+        "limit": present.limit(int(spec["ratio_per_mille"])),
+        "ceilings": ceilings,
     }
-
-
-def _spec_of(row: RetryBudget) -> dict[str, Any]:
-    defaults = {name: getattr(Bucket(), name) for name in Bucket.__struct_fields__}
-    return defaults | row.spec
-
-
-def _shown(row: RetryBudget) -> dict[str, str]:
-    spec = _spec_of(row)
-    most = spec["max_per_second"]
-    return {
-        "ratio": f"{spec['ratio_per_mille'] / 10:g}",
-        "min": f"{spec['min_per_second']:g}",
-        "max": "" if most is None else f"{most:g}",
-        "burst": f"{spec['burst']}",
-    }
-
-
-def _spec(typed: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The numbers of the form as a Bucket's, and what cannot be read."""
-    spec: dict[str, Any] = {}
-    faults: dict[str, str] = {}
-    for field, text in typed.items():
-        if field == "max" and not text:
-            spec["max_per_second"] = None
-            continue
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            faults[field] = "write a number"
-        elif field == "ratio":
-            spec["ratio_per_mille"] = round(value * 10)
-            if abs(spec["ratio_per_mille"] - value * 10) > 1e-6:
-                faults[field] = "at most one decimal"
-        elif field == "burst":
-            spec["burst"] = int(value)
-            if int(value) != value:
-                faults[field] = "write a whole number"
-        else:
-            spec[_FIELDS[field]] = value
-    return spec, faults
-
-
-def _by_field(problem: Problem) -> dict[str, str]:
-    """Faults under the form's names."""
-    back = {name: field for field, name in _FIELDS.items()}
-    faults = {}
-    for field, message in problem_fields(problem).items():
-        short = field.removeprefix("spec.")
-        faults[back.get(short, short)] = message
-    return faults
-
-
-def _form(
-    request: HttpRequest,
-    row: RetryBudget,
-    typed: dict[str, str],
-    version: int,
-    faults: dict[str, str],
-    *,
-    conflict: bool = False,
-    status: int = 200,
-) -> HttpResponse:
-    known = {"ratio", "min", "max", "burst", "reason", ""}
-    context = _described(row) | {
-        "typed": typed,
-        "version": version,
-        "faults": faults,
-        "other_faults": {k: v for k, v in faults.items() if k not in known},
-        "conflict": conflict,
-        "figure": _figure(request, row),
-        "reason": request.POST.get("reason", ""),
-    }
-    return show(request, "budgets/one.html", context, at="budgets", status=status)

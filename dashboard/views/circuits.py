@@ -6,26 +6,37 @@ that is not known is a 404 that says so.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from csp.decorators import csp_update
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from controlplane.api import objects as api
 from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.circuit import parse_circuit
 from controlplane.domain.precedence import Selection
 from controlplane.models import Circuit, Override
-from controlplane.reports import telemetry, transitions, wall, wall_rows
-from dashboard import cards, lanes, series_figure
-from dashboard.circuits import LOCAL, Breaker, CircuitFacts, Rank, facts_of
+from controlplane.reports import circuits, effect, telemetry, transitions, wall, wall_rows
+from controlplane.reports.wall import Rates
+from dashboard import cards, events, lanes, objects, series_figure
+from dashboard.circuits import LOCAL, Breaker, CircuitFacts, Rank, at_gateway, facts_of
 from dashboard.fleet import Fleet
+from dashboard.views import circuit_spec
 from dashboard.views.incident import href
 from dashboard.views.page import PLOTLY_STYLES, person_of, room, show, zone_of
 from dashboard.views.providers import status_page
 from dashboard.why import CAUSES, local_words, observed_words
+
+_NEWEST = 12  # transitions beside the status; the rest stands among the events
 
 
 @require_safe
@@ -70,33 +81,88 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
     read = wall.read()
     fleet = Fleet(read.now)
     facts = next((f for f in facts_of(read, fleet) if f.row.id == row.pk), None)
+    context = (
+        _present(row, read, facts)
+        | _hour(row, read.now.at, facts, zone_of(person_of(request)))
+        | _as_object(request, row, read.now.at)
+        | circuit_spec.told(row, timezone.now())
+    )
+    return show(request, "circuits/one.html", context, at="circuits")
+
+
+def _present(row: Circuit, read: wall_rows.Wall, facts: CircuitFacts | None) -> dict[str, Any]:
+    """What it is now, instance by instance, and what it was for a quarter of an hour."""
     since = lanes.beginning(read.now.at)
-    about = Override.objects.filter(
-        Q(provider__in=["", row.provider]),
-        Q(model__in=["", row.model]),
-        Q(region__in=["", row.region] + ([] if row.region else ["-"])),
-    ).order_by("-created_at")[:20]
-    lines = transitions.of_circuit(row.pk)
-    end = read.now.at.replace(second=0, microsecond=0)
-    begin = end - timedelta(hours=1)
-    steps = telemetry.circuit_series(row.pk, begin, end, timedelta(minutes=1))
-    limit = facts.retry_limit if facts else None
-    zone = zone_of(person_of(request))
-    context = {
+    breakers = _breakers(facts) if facts else []
+    scope = {"provider": row.provider, "model": row.model, "region": row.region or "-"}
+    return {
         "row": row,
         "facts": facts,
         "c": cards.card(facts, since, read.now.at) if facts else None,
-        "breakers": _breakers(facts) if facts else [],
-        "transitions": [(line, CAUSES.get(line.cause, line.cause)) for line in lines],
-        "overrides": about,
+        "lanes": _lanes(facts, since, read.now.at) if facts else [],
+        "lanes_since": since,
+        "breakers": breakers,
+        "tally": Counter(line.sync for line in breakers).most_common(),
         "local": [one for one in read.now.local if _is_over(one, row)],
         "observed": observed_words(facts) if facts else "",
-        "figure": series_figure.circuit(steps, begin, end, limit, zone) if steps else None,
         "status_url": status_page(row.provider),
-        "timeline": href(begin, read.now.at),
         "force_query": cards.force_url(row.provider, row.model, row.region),
+        "probe_query": f"{reverse('probe-new')}?{urlencode(scope)}",
+        "policy_query": f"{reverse('policy-new')}?{urlencode(scope)}",
     }
-    return show(request, "circuits/one.html", context, at="circuits")
+
+
+def _lanes(facts: CircuitFacts, since: datetime, at: datetime) -> list[dict[str, Any]]:
+    """The state lane of the fleet, and of each gateway that has it."""
+    names = sorted({b.member.gateway.name for b in (*facts.breakers, *facts.silent)})
+    found = [("fleet", "", facts)] if len(names) != 1 else []
+    found += [(name, reverse("gateway", args=[name]), at_gateway(facts, name)) for name in names]
+    return [
+        {
+            "name": name,
+            "href": link,
+            "count": f"({len(part.breakers) + len(part.silent)})",
+            "words": f"{part.worst_state} {part.states[part.worst_state]}/{part.total}",
+            "paths": lanes.lane(part, since, at),
+        }
+        for name, link, part in found
+    ]
+
+
+def _hour(row: Circuit, at: datetime, facts: CircuitFacts | None, zone: ZoneInfo) -> dict[str, Any]:
+    """The last hour of whole minutes as a chart."""
+    end = at.replace(second=0, microsecond=0)
+    begin = end - timedelta(hours=1)
+    steps = telemetry.circuit_series(row.pk, begin, end, timedelta(minutes=1))
+    limit = facts.retry_limit if facts else None
+    return {
+        "figure": series_figure.circuit(steps, begin, end, limit, zone) if steps else None,
+        "timeline": href(begin, at),
+    }
+
+
+def _as_object(request: HttpRequest, row: Circuit, at: datetime) -> dict[str, Any]:
+    """The circuit as the API gives it, and what happened to it."""
+    about = list(
+        Override.objects.filter(
+            Q(provider__in=["", row.provider]),
+            Q(model__in=["", row.model]),
+            Q(region__in=["", row.region] + ([] if row.region else ["-"])),
+        ).order_by("-created_at")[:20]
+    )
+    lines = transitions.of_circuit(row.pk)
+    name = Name(row.provider, row.model, row.region)
+    report = next(r for r in circuits.read(at) if r.name == name)
+    body = api.circuit(report, effect.rates_by_circuit(at).get(name, Rates()))
+    site = request.build_absolute_uri("/").rstrip("/")
+    happened = events.newest(events.moved(lines), events.forced(about, at))
+    return {
+        "object": objects.page(body, "circuits", happened, site),
+        "rulings": report.rulings(),
+        "transitions": [(line, CAUSES.get(line.cause, line.cause)) for line in lines[:_NEWEST]],
+        "transitions_count": len(lines),
+        "overrides": about,
+    }
 
 
 def _is_over(local: wall_rows.LocalRow, row: Circuit) -> bool:
@@ -143,7 +209,8 @@ def _line(b: Breaker) -> Line:
     why = _why(b.delivery.reason, b.delivery.message) if b.delivery else ""
     if b.local is not None:
         why = local_words(b.local)
-    cause = CAUSES.get(b.state.cause, b.state.cause)
+    # Under a hand the breaker's own last cause explains nothing of what is seen.
+    cause = "" if b.state.mode != "Auto" else CAUSES.get(b.state.cause, b.state.cause)
     return Line(b, str(b.enforcement), tone, glyph, sync_tone, sync_glyph, why, cause)
 
 

@@ -16,11 +16,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.actions import overrides
+from controlplane.api import objects as api
 from controlplane.domain.overrides import OverrideMode
 from controlplane.errors import Problem
 from controlplane.models import Instance, Override, Probe
 from controlplane.reports import fleet, landing, progress
-from dashboard import present, spelled
+from dashboard import events, objects, present, spelled
 from dashboard.progress import shown
 from dashboard.views.page import actor_of, room, show
 
@@ -59,23 +60,29 @@ def dialog(
 
 def progress_answer(request: HttpRequest, row: Override) -> HttpResponse:
     """The propagation strip: one dot for each instance, asked for again until all are settled."""
-    now = timezone.now()
+    return dialog(request, "overrides/progress.html", _progress(request, row, timezone.now()))
+
+
+def _progress(request: HttpRequest, row: Override, now: datetime) -> dict[str, Any]:
     far = shown(progress.of_item(row, now), now)
     poll = not far.settled or far.since_s < 5
-    about = present.match_words(row.provider, row.model, row.region)
-    context = {
+    return {
         "row": row,
-        "about": about,
+        "about": present.match_words(row.provider, row.model, row.region),
         "gateways": present.gateways_words(row.gateway, row.selector),
         "progress": far,
-        "poll": poll and far.since_s < 3600,
+        "poll": poll and far.since_s < 3600 and is_htmx(request),
         "yaml": spelled.as_yaml(row),
-        "curl": spelled.as_curl(row, request.build_absolute_uri("/").rstrip("/")),
+        "curl": spelled.as_curl(row, _site(request)),
+        "cli": spelled.as_cli(row),
         "landing": dict(landing.read(row, now)) if row.ended_at is None else {},
         "over": row.ended_at is not None or row.expires_at <= now,
         "presets": [(m, present.lasting(m * 60)) for m in PRESETS[OverrideMode(row.mode)]],
     }
-    return dialog(request, "overrides/progress.html", context)
+
+
+def _site(request: HttpRequest) -> str:
+    return request.build_absolute_uri("/").rstrip("/")
 
 
 def _row(name: str) -> Override:
@@ -88,8 +95,26 @@ def _row(name: str) -> Override:
 @require_GET
 @room
 def one(request: HttpRequest, name: str) -> HttpResponse:
-    """One override with its progress at each instance."""
-    return progress_answer(request, _row(name))
+    """One override with its progress at each instance: in the dialog, or as its own page."""
+    row = _row(name)
+    return progress_answer(request, row) if is_htmx(request) else _page(request, row)
+
+
+def _page(request: HttpRequest, row: Override) -> HttpResponse:
+    now = timezone.now()
+    far = progress.of_item(row, now)
+    happened = events.newest(
+        events.written("Override", row.name),
+        events.delivered(str(row.uid), row.updated_at, row.generation),
+    )
+    context = _progress(request, row, now)
+    body = api.override(row, far, now)
+    if row.ended_at is None:
+        body["status"]["landing"] = context["landing"]
+    context |= {
+        "object": objects.page(body, "overrides", happened, _site(request)),
+    }
+    return show(request, "overrides/one.html", context, at="overrides")
 
 
 @require_POST

@@ -47,7 +47,7 @@ _PAGES = [
     ("Objects", "circuits", "Circuits", "switch"),
     ("", "gateways", "Gateways", "gateways"),
     ("", "overrides", "Overrides", "hand"),
-    ("", "budgets", "Retry budgets", "gauge"),
+    ("", "budgets", "Budgets & policies", "gauge"),
     ("", "providers", "Providers", "provider"),
     ("Money", "report", "Report", "report"),
     ("Records", "audit", "Audit", "audit"),

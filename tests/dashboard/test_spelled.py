@@ -12,6 +12,8 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.cli import force
+from controlplane.cli.program import _parser
 from controlplane.models import Override
 from dashboard import spelled
 from tests import builders
@@ -36,6 +38,39 @@ def test_no_text_breaks_out_of_its_quotes(reason: str, provider: str) -> None:
     assert yaml.safe_load(spelled.as_yaml(found))["spec"] == spelled.spec(found)
 
 
+@given(
+    TEXT, TEXT, st.sampled_from(["", "-", "eu", "eu-west"]), st.sampled_from(["", "*x", "m/n@1"])
+)
+def test_the_command_line_reads_back_what_it_is_told(
+    reason: str, provider: str, region: str, model: str
+) -> None:
+    found = row(reason, provider.replace("/", "").strip() or "p")
+    found.model, found.region, found.gateway = model, region, "chat"
+    program, *words = shlex.split(spelled.as_cli(found))
+    assert program == "switchgear"
+    options = _parser().parse_args(words)
+    assert force.VERBS[options.verb] == found.mode
+    assert (options.reason, options.lasts, options.watch) == (reason, "30m", True)
+    wanted = {"provider": found.provider, "model": model, "region": region, "gateway": "chat"}
+    meant = {"model": "", "region": "", **force.selection(options)}
+    assert {part: meant[part] for part in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (("", "", ""), "all"),
+        (("openai", "", ""), "openai"),
+        (("openai", "", "eu"), "openai/*@eu"),
+        (("", "", "eu"), "*/*@eu"),
+        (("", "gpt-4o", ""), "*/gpt-4o"),
+        (("openai", "gpt-4o", "-"), "openai/gpt-4o@-"),
+    ],
+)
+def test_a_wide_target_is_written_with_stars(parts: tuple[str, str, str], text: str) -> None:
+    assert spelled.target(*parts) == text
+
+
 @pytest.mark.django_db
 def test_what_is_copied_is_accepted_by_the_api(oncall: Client) -> None:
     builders.circuit()
@@ -46,6 +81,8 @@ def test_what_is_copied_is_accepted_by_the_api(oncall: Client) -> None:
     made = Override.objects.get()
     assert (made.mode, made.provider, made.reason) == ("ForceOpen", "openai", found.reason)
     assert made.expires_at - made.updated_at == timedelta(minutes=30)
-    text = oncall.get(f"/overrides/{made.name}").content.decode()
-    assert "Copy curl" in text
-    assert "`id`" in text
+    dialog = oncall.get(f"/overrides/{made.name}", headers={"HX-Request": "true"})
+    assert "Copy curl" in dialog.content.decode()
+    page = oncall.get(f"/overrides/{made.name}").content.decode()
+    for text in (dialog.content.decode(), page):
+        assert "`id`" in text
