@@ -26,9 +26,13 @@ EDGES = _edges()
 """Bucket ``i`` holds ``EDGES[i] <= ms < EDGES[i + 1]``."""
 
 
+# Nearly every duration is below: its bucket by its place costs a third of a search.
+_NEAR = tuple(bisect_right(EDGES, ms) - 1 for ms in range(16_384))
+
+
 def bucket_of(ms: int) -> int:
     """The bucket of a duration from 0 to ``MOST_MS``."""
-    return bisect_right(EDGES, ms) - 1
+    return _NEAR[ms] if 0 <= ms < 16_384 else bisect_right(EDGES, ms) - 1
 
 
 def bins_of(counts: Mapping[int, int]) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 
 from controlplane.domain.rollup import hour_of, minute_of
 from controlplane.ingest.rows import Item, Tables
@@ -64,13 +64,19 @@ class Watermarks:
     hour: datetime
 
 
-async def share(conn: AsyncConnection) -> Watermarks:
-    """Keep the watermarks where they are until commit."""
-    async with conn.pipeline():
-        await conn.execute(_SHARE)
-        # A statement of its own: its snapshot must be taken after the lock.
-        cursor = await conn.execute(_WATERMARKS)
-    found = dict(await cursor.fetchall())
+async def share(conn: AsyncConnection) -> AsyncCursor:
+    """Keep the watermarks where they are until commit; ``watermarks`` reads them off the cursor.
+
+    Call it in a pipeline: two statements, for the snapshot of the second must be taken after the
+    lock of the first.
+    """
+    await conn.execute(_SHARE)
+    return await conn.execute(_WATERMARKS)
+
+
+async def watermarks(shared: AsyncCursor) -> Watermarks:
+    """What ``share`` has found."""
+    found = dict(await shared.fetchall())
     return Watermarks(found["minute"], found["hour"])
 
 

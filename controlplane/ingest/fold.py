@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 
 from controlplane.domain.tasks import OutcomeRow, Task, merge, of_outcome
 from controlplane.ingest import rollup
 from controlplane.ingest.rows import Item, Tables
-from controlplane.models.observed import BudgetRow, StateRow, fold_budgets, fold_states
+from controlplane.models.observed import BudgetRow, StateRow, send_budgets, send_states
 from controlplane.models.pool import named_sql
 from controlplane.models.registry import stands_for_many
 from controlplane.wire.events import Budget, Outcome, Transition
@@ -22,14 +22,16 @@ from controlplane.wire.events import Budget, Outcome, Transition
 _TASK_UPSERT = Path(__file__).parent / "sql" / "task_upsert.sql"
 
 
-async def fold(conn: AsyncConnection, new: Tables, budgets: list[Item]) -> bool:
-    """Fold inside the caller's transaction; True when a breaker or a bucket changed."""
-    states = await fold_states(conn, _states(new.get("transition", ())))
-    buckets = await fold_budgets(conn, _budgets(budgets))
-    async with conn.pipeline():
-        await _fold_tasks(conn, tasks_of(new.get("outcome", ())))
-        await rollup.add(conn, *rollup.counted(new))
-    return bool(states or buckets)
+async def fold(conn: AsyncConnection, new: Tables, budgets: list[Item]) -> list[AsyncCursor]:
+    """Fold inside the caller's transaction and pipeline.
+
+    After the pipeline, a cursor that says rows has put forward a breaker or a bucket.
+    """
+    told = await send_states(conn, _states(new.get("transition", ())))
+    told += await send_budgets(conn, _budgets(budgets))
+    await _fold_tasks(conn, tasks_of(new.get("outcome", ())))
+    await rollup.add(conn, *rollup.counted(new))
+    return told
 
 
 def _states(items: Iterable[Item]) -> list[StateRow]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 
 from controlplane.ingest.prepare import Prepared
 from controlplane.ingest.read import DeadLetter
@@ -96,16 +96,32 @@ def key_of(prepared: Prepared) -> Key:
     return (prepared.origin.instance_id, prepared.batch.seq)
 
 
-async def claim(
-    conn: AsyncConnection, group: Sequence[Prepared]
-) -> tuple[set[Key], dict[int, Place]]:
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What was asked of Postgres: receipts to write, instances to lock."""
+
+    wrote: AsyncCursor
+    locked: AsyncCursor
+    instances: int
+
+    async def taken(self) -> tuple[set[Key], dict[int, Place]]:
+        """The receipts that were not there, and where each instance's numbering stands.
+
+        Raises ``InstanceGone``.
+        """
+        places = {row[0]: Place(row[1], row[2]) for row in await self.locked.fetchall()}
+        if len(places) < self.instances:
+            raise InstanceGone
+        return {(row[0], row[1]) for row in await self.wrote.fetchall()}, places
+
+
+async def claim(conn: AsyncConnection, group: Sequence[Prepared]) -> Claim:
     """Write receipts, hold the instances until commit. Waits for others with the same.
 
-    Returns the receipts that were not there, and where each instance's numbering stands. Receipts
-    say at once what is nearly always right, that every readable event is new; ``fill`` puts right
-    the few that were not. Batches of one instance pass here one after another, each seeing the
-    receipts of all before it; so ``contiguous`` is right whatever order they commit in. Instances
-    are locked before anything that status reports lock after them. Raises ``InstanceGone``.
+    Call it in a pipeline. Receipts say at once what is nearly always right, that every readable
+    event is new; ``fill`` puts right the few that were not. Batches of one instance pass here one
+    after another, each seeing the receipts of all before it; so ``contiguous`` is right whatever
+    order they commit in. Instances are locked before anything that status reports lock after them.
     """
     rows = [
         (
@@ -122,13 +138,9 @@ async def claim(
         for one in group
     ]
     instances = sorted({one.origin.instance_id for one in group})
-    async with conn.pipeline():
-        wrote = await conn.execute(_CLAIM, [list(column) for column in zip(*rows, strict=True)])
-        locked = await conn.execute(_LOCK_INSTANCES, (instances,))
-    places = {row[0]: Place(row[1], row[2]) for row in await locked.fetchall()}
-    if len(places) < len(instances):
-        raise InstanceGone
-    return {(row[0], row[1]) for row in await wrote.fetchall()}, places
+    wrote = await conn.execute(_CLAIM, [list(column) for column in zip(*rows, strict=True)])
+    locked = await conn.execute(_LOCK_INSTANCES, (instances,))
+    return Claim(wrote, locked, len(instances))
 
 
 def check_told(group: Sequence[Prepared], places: dict[int, Place], epoch: str) -> None:

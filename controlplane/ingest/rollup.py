@@ -9,6 +9,7 @@ for small batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from psycopg import AsyncConnection, AsyncRawCursor
 
@@ -102,7 +103,7 @@ async def add(
         sums = [minutes[key] for key in keys]
         columns = [*zip(*keys, strict=True), *zip(*(s.counts for s in sums), strict=True)]
         columns += zip(*(s.money for s in sums), strict=True)
-        await AsyncRawCursor(conn).execute(_ADD, [_array(column) for column in columns])
+        await AsyncRawCursor(conn).execute(_ADD, [_sums(column) for column in columns])
         timed = [key for key in keys if minutes[key].latency or minutes[key].first_byte]
         if timed:
             parts: list[Sequence[object]] = list(zip(*timed, strict=True))
@@ -121,6 +122,16 @@ async def add(
 
 def _bins(counts: dict[int, int]) -> str:
     return f'"{_array(bins_of(counts))}"'
+
+
+def _sums(values: Sequence[object]) -> str:
+    # Half of the columns are nothing but zeros in most groups.
+    return _array(values) if any(values) else _zeros(len(values))
+
+
+@lru_cache(maxsize=1024)
+def _zeros(count: int) -> str:
+    return _array([0] * count)
 
 
 def _array(values: Sequence[object]) -> str:

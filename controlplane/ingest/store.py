@@ -31,8 +31,12 @@ async def store(
     way that will not do.
     """
     async with conn.transaction():
-        marks = await dirty.share(conn)
-        new, places = await receipts.claim(conn, group)
+        # Statements that need no answer of each other share a wait for Postgres.
+        async with conn.pipeline():
+            shared = await dirty.share(conn)
+            claim = await receipts.claim(conn, group)
+        marks = await dirty.watermarks(shared)
+        new, places = await claim.taken()
         receipts.check_told(group, places, epoch)
         claimed = [one for one in group if key_of(one) in new]
         said = await receipts.earlier(conn, [one for one in group if key_of(one) not in new])
@@ -40,9 +44,11 @@ async def store(
             return said, False
         appended = await append(conn, joined([one.tables for one in claimed]), way)
         budgets = [item for one in claimed for item in one.budgets]
-        changed = await fold(conn, appended.new, budgets)
+        async with conn.pipeline():
+            folded = await fold(conn, appended.new, budgets)
+            await receipts.move_on(conn, claimed, places)
+        changed = any(cursor.rowcount > 0 for cursor in folded)
         await dirty.mark(conn, appended.new, marks)
-        await receipts.move_on(conn, claimed, places)
         letters: list[tuple[Prepared, DeadLetter]] = []
         stored = Counter(i.origin.place for items in appended.new.values() for i in items)
         for one in claimed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +126,11 @@ WHERE EXCLUDED.reported_at >= s.reported_at
 
 async def fold_states(conn: AsyncConnection, rows: Iterable[StateRow]) -> int:
     """Put breakers forward; returns how many rows changed. Transitions first, then reports."""
+    return sum([cursor.rowcount for cursor in await send_states(conn, rows)])
+
+
+async def send_states(conn: AsyncConnection, rows: Iterable[StateRow]) -> list[AsyncCursor]:
+    """The same, also in a pipeline, after which the cursors know how many rows changed."""
     transitions: dict[tuple[int, int, int], StateRow] = {}
     reports: dict[tuple[int, int, int], StateRow] = {}
     for row in rows:
@@ -134,16 +139,20 @@ async def fold_states(conn: AsyncConnection, rows: Iterable[StateRow]) -> int:
         held = newest.get(key)
         if held is None or (row.number, row.reported_at) > (held.number, held.reported_at):
             newest[key] = row
-    changed = 0
-    for sql, chosen in ((_FOLD_TRANSITIONS, transitions), (_FOLD_REPORTS, reports)):
-        if chosen:
-            cursor = await conn.execute(sql, (_document(chosen.values()),))
-            changed += cursor.rowcount
-    return changed
+    return [
+        await conn.execute(sql, (_document(chosen.values()),))
+        for sql, chosen in ((_FOLD_TRANSITIONS, transitions), (_FOLD_REPORTS, reports))
+        if chosen
+    ]
 
 
 async def fold_budgets(conn: AsyncConnection, rows: Iterable[BudgetRow]) -> int:
     """Put buckets forward by time; returns how many rows changed."""
+    return sum([cursor.rowcount for cursor in await send_budgets(conn, rows)])
+
+
+async def send_budgets(conn: AsyncConnection, rows: Iterable[BudgetRow]) -> list[AsyncCursor]:
+    """The same, also in a pipeline, after which the cursor knows how many rows changed."""
     newest: dict[tuple[int, int, str], BudgetRow] = {}
     for row in rows:
         key = (row.gateway_id, row.instance_id, row.scope)
@@ -151,8 +160,8 @@ async def fold_budgets(conn: AsyncConnection, rows: Iterable[BudgetRow]) -> int:
         if held is None or row.reported_at >= held.reported_at:
             newest[key] = row
     if not newest:
-        return 0
-    return (await conn.execute(_FOLD_BUDGETS, (_document(newest.values()),))).rowcount
+        return []
+    return [await conn.execute(_FOLD_BUDGETS, (_document(newest.values()),))]
 
 
 def _document(rows: Iterable[StateRow] | Iterable[BudgetRow]) -> str:
