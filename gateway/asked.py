@@ -23,6 +23,8 @@ _TEXT = msgspec.json.Decoder(str)
 _COUNT = msgspec.json.Decoder(int | None)
 _FLAG = msgspec.json.Decoder(bool | None)
 _OPTIONS = msgspec.json.Decoder(_Fields | None)
+_TRUE = msgspec.Raw(b"true")
+_ONLY_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
 
 class Unreadable(Exception):
@@ -47,8 +49,10 @@ class Asked(NamedTuple):
         """The body for a target's model, asking for a stream's usage where the caller did not."""
         fields = {**self.fields, "model": msgspec.Raw(_ENCODER.encode(model))}
         if self.stream and ask_usage and not self.wants_usage:
-            options = {**self.options, "include_usage": msgspec.Raw(b"true")}
-            fields["stream_options"] = msgspec.Raw(_ENCODER.encode(options))
+            options = {**self.options, "include_usage": _TRUE} if self.options else None
+            fields["stream_options"] = (
+                msgspec.Raw(_ENCODER.encode(options)) if options else _ONLY_USAGE
+            )
         return _ENCODER.encode(fields)
 
     def prompt_estimate(self) -> int:

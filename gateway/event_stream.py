@@ -23,7 +23,7 @@ _LINE = re.compile(rb"\r\n|\n|\r")
 # Each chunk of a stream with usage says "usage":null until the last one. Inside text the quotes
 # would be escaped, so this can only be the field.
 _NO_USAGE = re.compile(rb',\s?"usage":\s?null')
-_MARKERS = (*STREAM_MARKERS, *USAGE_MARKERS)
+_DONE = b"[DONE]"
 
 
 class EventStream:
@@ -70,27 +70,46 @@ class EventStream:
 
         A search through all of them takes a fifth of the time of a look at each (measured).
         """
-        telling = _telling(block)
-        if not telling:
+        telling, counting = _holding(block, STREAM_MARKERS), _holding(block, USAGE_MARKERS)
+        if not telling and not counting:
             return self._unremarkable(block)
         kept, start = [], 0
-        for begin, end in telling:
+        for place in sorted(telling | counting):
+            begin, end = place
             if begin > start:
                 kept.append(self._unremarkable(block[start:begin]))
-            kept.append(self._pass_on(block[begin : end + 2], end - begin))
+            event = block[begin : end + 2]
+            kept.append(self._remarkable(event, place in telling, place in counting))
             start = end + 2
         if start < len(block):
             kept.append(self._unremarkable(block[start:]))
         return b"".join(kept)
 
+    def _remarkable(self, event: bytes, telling: bool, counting: bool) -> bytes:
+        """One plain event, shown only to those who look for what it holds."""
+        data = event[6:-2]
+        if telling:
+            self.progress.feed(None, data, self._decode)
+        else:
+            self.progress.passed(1)
+        if data.startswith(_DONE):
+            self.done = True
+            return event
+        if counting:
+            usage_only = self.usage.feed(data, self._decode)
+            return b"" if usage_only and self._hide_usage else self._shown(event)
+        self.usage.measure(data)
+        return self._shown(event)
+
     def _unremarkable(self, events: bytes) -> bytes:
         self.progress.passed(events.count(b"\n\n"))
         self.usage.measure(events)
-        return self._hidden(events) if self._hide_usage else events
+        return self._shown(events)
 
-    def _hidden(self, events: bytes) -> bytes:
-        """Without the empty usage that the provider was asked for."""
-        return _NO_USAGE.sub(b"", events) if b'"usage"' in events else events
+    def _shown(self, events: bytes) -> bytes:
+        """What the client gets to see: not the empty usage that only the gateway asked for."""
+        hides = self._hide_usage and b'"usage"' in events
+        return _NO_USAGE.sub(b"", events) if hides else events
 
     def _decode(self, data: bytes) -> Any:
         """Parse an event's data, once for both who look at it. Raises ``ValueError``."""
@@ -115,13 +134,11 @@ class EventStream:
         self.progress.feed(name, data, self._decode)
         if data is None:
             return raw
-        if data.startswith(b"[DONE]"):
+        if data.startswith(_DONE):
             self.done = True
             return raw
         usage_only = self.usage.feed(data, self._decode)
-        if not self._hide_usage:
-            return raw
-        return b"" if usage_only else self._hidden(raw)
+        return b"" if usage_only and self._hide_usage else self._shown(raw)
 
 
 def _is_plain(block: bytes) -> bool:
@@ -134,17 +151,17 @@ def _is_plain(block: bytes) -> bool:
     )
 
 
-def _telling(block: bytes) -> list[tuple[int, int]]:
+def _holding(block: bytes, markers: tuple[bytes, ...]) -> set[tuple[int, int]]:
     """Where the events that hold a marker begin and end."""
     found = set()
-    for marker in _MARKERS:
+    for marker in markers:
         at = block.find(marker)
         while at >= 0:
             end = block.find(b"\n\n", at)
             before = block.rfind(b"\n\n", 0, at)
             found.add((before + 2 if before >= 0 else 0, end))
             at = block.find(marker, end)
-    return sorted(found)
+    return found
 
 
 def _ends(data: bytes) -> Iterator[tuple[int, int]]:

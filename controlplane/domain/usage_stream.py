@@ -1,7 +1,7 @@
 """Usage out of a stream, fed event by event as it passes through the gateway.
 
 Invariant: constant memory, and no parse of an event that cannot hold usage. What was delivered is
-measured, never kept.
+measured, and less than ``_UNMEASURED`` bytes of it kept until then.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _DELIVERED = re.compile(
     rb'\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"'
 )
 _MOST_FIELDS = 40
+_UNMEASURED = 16 * 1024
 
 
 class StreamUsage:
@@ -38,9 +39,10 @@ class StreamUsage:
     __slots__ = (
         "_fields",
         "_final",
+        "_measured",
         "_provider",
-        "delivered_bytes",
-        "delivered_words",
+        "_unmeasured",
+        "_unmeasured_size",
         "served_model",
         "service_tier",
     )
@@ -49,8 +51,9 @@ class StreamUsage:
         self._provider = provider
         self._fields: dict[str, Any] = {}
         self._final = False
-        self.delivered_bytes = 0
-        self.delivered_words = 0
+        self._measured = 0, 0  # bytes, words
+        self._unmeasured: list[bytes | bytearray] = []
+        self._unmeasured_size = 0
         self.served_model: str | None = None
         self.service_tier: str | None = None
 
@@ -78,10 +81,24 @@ class StreamUsage:
         return isinstance(event, Mapping) and self._note(event)
 
     def measure(self, data: bytes | bytearray) -> None:
-        """Count the output in one event or in several, none of which holds usage."""
-        delivered = _DELIVERED.findall(data)
-        self.delivered_bytes += sum(map(len, delivered))
-        self.delivered_words += len(b" ".join(delivered).split())
+        """Count the output in one event or in several, none of which holds usage.
+
+        It is looked at when somebody asks or much of it has come: nearly every stream ends with its
+        provider's own counts, and then nobody asks.
+        """
+        self._unmeasured.append(data)
+        self._unmeasured_size += len(data)
+        if self._unmeasured_size >= _UNMEASURED:
+            self._measure()
+
+    def _measure(self) -> tuple[int, int]:
+        if self._unmeasured:
+            delivered = _DELIVERED.findall(b"\n".join(self._unmeasured))
+            size, words = self._measured
+            size += sum(map(len, delivered))
+            self._measured = size, words + len(b" ".join(delivered).split())
+            self._unmeasured, self._unmeasured_size = [], 0
+        return self._measured
 
     def _note(self, event: Mapping[str, Any]) -> bool:
         for holder in (event, event.get("message"), event.get("response")):
@@ -111,7 +128,7 @@ class StreamUsage:
     @property
     def delivered_tokens(self) -> int:
         """An estimate of the output that has passed, in tokens."""
-        return estimate_tokens(self.delivered_bytes, self.delivered_words)
+        return estimate_tokens(*self._measure())
 
     def result(self, *, prompt_estimate: int | None = None) -> Tokens:
         """The counts, estimated and marked where the stream did not say.
@@ -119,6 +136,10 @@ class StreamUsage:
         A stream that ended before its final counts has its output estimated from what was
         delivered, at least the count reported so far.
         """
+        if self._final:
+            counted = tokens(self._provider, self._fields, prompt_estimate=prompt_estimate)
+            if counted.output is not None:
+                return counted
         if self._final or not self._fields:
             return tokens(
                 self._provider,

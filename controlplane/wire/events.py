@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 import msgspec
 from msgspec import Meta, Struct
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_new, _set = object.__new__, object.__setattr__
 
 Label = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00]*\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\Z")]
@@ -264,4 +265,9 @@ def mint_id(occurred_at: datetime, random_74: int) -> UUID:
     """A UUIDv7 (RFC 9562) of ``occurred_at``; 74 random bits are the caller's."""
     rand_a, rand_b = (random_74 >> 62) & 0xFFF, random_74 & ((1 << 62) - 1)
     value = (unix_millis(occurred_at) << 80) | (0x7 << 76) | (rand_a << 64) | (0b10 << 62) | rand_b
-    return UUID(int=value)
+    # UUID's own __init__ first finds out which of its six arguments was given: 0.61 us against
+    # 0.24, and a request has three ids.
+    made = _new(UUID)
+    _set(made, "int", value)
+    _set(made, "is_safe", SafeUUID.unknown)
+    return made
