@@ -173,8 +173,7 @@ def _next(facts: CircuitFacts) -> Fields:
     override, local = facts.override, facts.local
     trips = f" · {present.count(facts.trips, 'trip')}" if facts.trips > 1 else ""
     found: Fields = {
-        # A hand on a host is a fact of its own: since when it lies there, not the state under it.
-        "since_at": iso(facts.since if local is None or override else local.created_at),
+        "since_at": iso(facts.since),
         "trips": trips,
         "probe_at": None,
         "ends_at": None,

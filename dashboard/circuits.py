@@ -61,6 +61,8 @@ class Breaker:
 
         The automatic breaker below keeps its own ``state.since``.
         """
+        if self.local is not None:
+            return self.local.created_at
         hand = self.override
         if hand is None or self.state.mode != hand.mode:
             return self.state.since
@@ -78,8 +80,7 @@ class Breaker:
         if self.local is not None:
             return LOCAL
         if self.override is None:
-            # A hand that should have been lifted is not in sync, whatever the generation says.
-            return self.member.verdict.sync
+            return self.member.settings_sync
         verdict = self.delivery.verdict if self.delivery else ""
         if verdict in ("Rejected", "Unsupported"):
             return verdict
@@ -90,7 +91,7 @@ class Breaker:
             return "Enforced"
         if verdict == "Applied":
             return "Enforced"
-        behind = self.member.verdict.sync
+        behind = self.member.settings_sync
         return Sync.APPLYING if behind is Sync.IN_SYNC else behind
 
 

@@ -35,6 +35,18 @@ class Member:
         """In contact within the last 30 s."""
         return self.verdict.sync is not Sync.UNREACHABLE
 
+    @property
+    def settings_sync(self) -> Sync:
+        """The verdict but for overrides and probes, which stand on the circuits they are about.
+
+        An override that is refused for one circuit says nothing about the others.
+        """
+        sync = self.verdict.sync
+        if sync not in (Sync.REJECTED, Sync.UNSUPPORTED) or not self.row.items:
+            return sync
+        hands = all(item.kind in ("Override", "Probe") for item in self.row.items)
+        return Sync.IN_SYNC if hands and self.verdict.reason != "SnapshotRefused" else sync
+
 
 class Fleet:
     """The instances of one read by id, and the overrides over each gateway."""

@@ -71,10 +71,10 @@ def slots(facts: CircuitFacts, since: datetime, at: datetime) -> list[str]:
             if first < last:
                 changes[_KINDS[state]][first] += 1
                 changes[_KINDS[state]][last] -= 1
-    override = facts.override
+    over = facts.override or facts.local
     hand = SLOTS + 1
-    if override is not None:
-        hand = _slot(override.created_at, since)
+    if over is not None:
+        hand = _slot(over.created_at, since)
     kinds, standing = [], dict.fromkeys(changes, 0)
     for slot in range(SLOTS):
         for kind, change in changes.items():
@@ -129,9 +129,9 @@ def _segments(
         found.append((begin, row.at, state))
         begin, state = row.at, _felt(row.to_state, row.mode)
     found.append((begin, end, "Ramping" if breaker.observed == "Ramping" else state))
-    override = breaker.override
-    if override is not None and breaker.state.mode == override.mode:
-        found = _under(found, override.created_at, end, breaker.observed)
+    over = breaker.local or breaker.override
+    if over is not None and breaker.state.mode == over.mode:
+        found = _under(found, over.created_at, end, breaker.observed)
     return [(a, b, s) for a, b, s in found if b > a]
 
 

@@ -116,7 +116,7 @@ def _hands(wall: wall_rows.Wall) -> Fields:
         if modes[mode]
     ]
     if wall.now.local:
-        words.append(f"{len(wall.now.local)} local, on a host")
+        words.append(f"{len(wall.now.local)} local")
     hands: list[wall_rows.OverrideRow | wall_rows.LocalRow] = [*overrides, *wall.now.local]
     soonest = min(hands, key=lambda row: row.expires_at, default=None)
     return {

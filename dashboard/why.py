@@ -46,11 +46,10 @@ def line(facts: CircuitFacts) -> dict[str, str | None]:
             "No contact",
             f"with any of its {present.count(len(facts.silent), 'instance')}",
         )
-    elif rank is Rank.TROUBLED:
+    elif rank is Rank.TROUBLED and not (override and facts.would_refuse):
         strong, rest = _why_troubled(facts)
     elif override is not None:
-        rest = f"{override.created_by}: {override.reason}"
-        strong = observed_words(facts)
+        strong, rest = _under_hand(facts, override)
     elif facts.local is not None:
         strong, rest = "local:", local_words(facts.local)
     return {"why_strong": strong, "why": rest, "why_tone": tone}
@@ -63,12 +62,19 @@ def local_words(local: wall_rows.LocalRow) -> str:
 
 def observed_words(facts: CircuitFacts) -> str:
     """What a breaker under a hand would do; under ObserveOnly also how many calls it let by."""
-    would_be = any(b.state.would_be == "Open" for b in facts.breakers)
-    words = ["would be Open"] if would_be else []
-    if facts.override is not None and facts.override.mode == OverrideMode.OBSERVE_ONLY:
-        refused = present.count(facts.would_refuse, "call") if facts.would_refuse else "no call"
-        words.append(f"would have refused {refused} in the last 15 min")
-    return ", ".join(words)
+    would_be = "would be Open" if any(b.state.would_be == "Open" for b in facts.breakers) else ""
+    if facts.override is None or facts.override.mode != OverrideMode.OBSERVE_ONLY:
+        return would_be
+    calls = present.count(facts.would_refuse, "call")
+    refused = f"would have refused {calls} in the last 15 min"
+    return f"{refused}, {would_be}" if would_be else refused
+
+
+def _under_hand(facts: CircuitFacts, override: wall_rows.OverrideRow) -> tuple[str, str]:
+    """The number first: a card has room for little more."""
+    said, by = observed_words(facts), f"{override.created_by}: {override.reason}"
+    strong, in_the, rest = said.partition(" in the last")
+    return strong, f"{in_the.strip()}{rest} · {by}" if in_the else by
 
 
 def _why_not_in_force(facts: CircuitFacts) -> tuple[str, str]:

@@ -7,9 +7,9 @@
 
 It reads SWITCHGEAR_URL and SWITCHGEAR_TOKEN, or ~/.config/switchgear/config.toml.
 
-Exit status: 0 done (with --watch: enforced by all); 1 something differs, is refused, or not enforced by all;
-2 bad use; 3 no such object; 4 refused, with the field; 5 conflict; 6 not permitted; 7 the control
-plane does not answer.
+Exit status: 0 done (with --watch: enforced by all); 1 something differs, is refused by an instance,
+or is not enforced by all; 2 bad use; 3 no such object; 4 refused, with the field; 5 conflict;
+6 not permitted; 7 the control plane does not answer.
 """
 
 from __future__ import annotations

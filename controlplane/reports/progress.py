@@ -130,6 +130,9 @@ def _of(
 ) -> Progress:
     ended_at = item.ended_at if isinstance(item, Override) else None
     selection = Selection(gateway=item.gateway, selector=item.selector)
+    if isinstance(item, Probe) and item.expires_at <= now:
+        # Over: whoever has not heard of it will not hear of it any more.
+        members = [member for member in members if member.pk in heard]
     steps = [
         _step(member, heard.get(member.pk), item.updated_at, ended_at, now)
         for member in members

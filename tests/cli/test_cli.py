@@ -152,11 +152,18 @@ def test_a_watched_list_is_the_table_once_and_then_what_changed(
     for circuit in circuits:
         builders.circuit_state(fleet[0], circuit)
 
-    def open_one(_: float) -> None:
-        builders.circuit_state(fleet[0], circuits[1], "Open", cause="FailureRatio")
+    class Time:
+        now = 0.0
 
-    monkeypatch.setattr("controlplane.cli.read.time.sleep", open_one)
-    status, said = terminal.run("watch", "circuits", "--timeout", "0.3")
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+            builders.circuit_state(fleet[0], circuits[1], "Open", cause="FailureRatio")
+
+    monkeypatch.setattr("controlplane.cli.read.time", Time())
+    status, said = terminal.run("watch", "circuits", "--timeout", "1")
     lines = said.splitlines()
     assert (status, len(lines)) == (0, 4), said
     assert (lines[0].split()[0], lines[-1].split()[:3]) == ("NAME", ["openai/o3", "Open", "1/1"])

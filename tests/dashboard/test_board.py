@@ -149,8 +149,8 @@ def test_under_observe_only_calls_pass_and_what_would_be_is_said() -> None:
     card = card_of(found, circuit)
     assert (card["desired"], card["state"], card["seam"]) == ("ObserveOnly", "Closed", None)
     assert (card["why_strong"], card["why"]) == (
-        "would be Open, would have refused no call in the last 15 min",
-        "oncall: trial",
+        "would have refused 0 calls",
+        "in the last 15 min, would be Open · oncall: trial",
     )
     assert card["lane_open"] == ""
     assert found.strip["open"] is None

@@ -54,7 +54,7 @@ def test_a_hand_on_a_host_is_a_card_that_names_user_host_and_since(
     assert card["since_at"] is not None
     assert card["ends_at"] is not None
     strip = board().strip
-    assert strip["overrides_words"] == "1 local, on a host"
+    assert strip["overrides_words"] == "1 local"
     assert strip["next_end_at"] is not None
 
 
@@ -93,6 +93,11 @@ def test_local_hands_and_probes_stand_on_the_pages(oncall: Client, one: Instance
     page = oncall.get("/overrides").content.decode()
     assert "they say it is over" in page
     assert "1 enforced" in page
+    # A probe that is over is on its way to nobody, whoever has come since.
+    builders.probe(reason="long ago", created_at=builders.ago(90), expires_at=builders.ago(30))
+    page = oncall.get("/overrides").content.decode()
+    assert "none that runs now heard of it" in page
+    assert "on their way" not in page
 
 
 def test_observe_only_says_how_many_calls_it_would_have_refused(
@@ -104,13 +109,15 @@ def test_observe_only_says_how_many_calls_it_would_have_refused(
     builders.circuit_state(
         one, circuit, "Open", mode="ObserveOnly", override_uid=str(hand.uid), would_be="Open"
     )
-    said = "would be Open, would have refused no call in the last 15 min"
-    assert card_of(circuit)["why_strong"] == said
-    builders.rollup(one.gateway, circuit, attempts=400, would_refuse=300)
+    card = card_of(circuit)
+    assert card["why_strong"] == "would have refused 0 calls"
+    assert card["why"] == "in the last 15 min, would be Open · oncall: trial"
+    builders.rollup(one.gateway, circuit, attempts=400, failed=390, would_refuse=300)
     builders.rollup(one.gateway, circuit, builders.ago(300), attempts=400, would_refuse=12)
     builders.rollup(one.gateway, circuit, builders.ago(3000), attempts=400, would_refuse=999)
-    said = said.replace("no call", "312 calls")
-    assert card_of(circuit)["why_strong"] == said
+    # When it fails most the number matters most: it stays before the failure ratio.
+    assert card_of(circuit)["why_strong"] == "would have refused 312 calls"
+    said = "would have refused 312 calls in the last 15 min, would be Open"
     assert said in oncall.get("/circuits/openai%2Fgpt-4o@us-east").content.decode()
 
 
@@ -128,6 +135,24 @@ def test_a_refused_item_is_the_loudest_line_with_its_reason_and_field(
     assert strip["rejected_note"] == said
     assert said in oncall.get("/").content.decode()
     assert "OutOfRange at open_seconds" in oncall.get("/gateways").content.decode()
+
+
+def test_a_refused_override_is_no_fault_of_the_circuits_that_it_is_not_about(
+    one: Instance,
+) -> None:
+    about, beside = builders.circuit(model="o3"), builders.circuit(model="o4")
+    hand = builders.override(provider="openai", model="o3")
+    for circuit in (about, beside):
+        builders.circuit_state(one, circuit, "Open")
+    builders.delivery(one, hand, "Rejected", reason="LocalFloorViolated")
+    item = {"kind": "Override", "name": hand.name, "uid": str(hand.uid), "verdict": "Rejected"}
+    one.items = [item | {"reason": "LocalFloorViolated"}]
+    one.save()
+    assert card_of(about)["instances"] == "1 rejected"
+    assert card_of(beside)["instances"] == "1 InSync"
+    one.items += [{"kind": "Policy", "name": "p", "uid": "p", "verdict": "Rejected"}]
+    one.save()
+    assert card_of(beside)["instances"] == "1 rejected"
 
 
 def test_a_refused_snapshot_is_rejected_and_not_only_late(oncall: Client, one: Instance) -> None:
