@@ -239,4 +239,5 @@ def _wire(tokens: usage.Tokens) -> Tokens:
         output=tokens.output,
         reasoning_in_output=tokens.reasoning_in_output,
         estimated=tokens.estimated,
+        invalid=tokens.invalid,
     )
