@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +27,8 @@ from gateway.upstream import Call, Response, Upstream
 
 MAX_ANSWER = 32 * 2**20
 MAX_ERROR = 256 * 1024
+PIPED_FROM = 256 * 1024
+"""Of an answer that nobody reads: a shorter one is kept whole, for what it may say of its usage."""
 _FAULTS = (aiohttp.ClientError, OSError, TimeoutError, MalformedStream, AnswerTooLarge)
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -64,6 +67,7 @@ class Seen:
     body: bytes | None = None
     stream: EventStream | None = None
     last_piece: bytes = b""
+    piped: bool = False
     fault: Fault | None = None
     first_byte_s: float | None = None
     ended_s: float = 0.0
@@ -131,7 +135,11 @@ class Attempt:
 
     async def _call_and_read(self, passed_on: dict[str, str], limit: TimeLimit) -> None:
         seen = self._seen
-        response = await self._upstream.post(self._call, passed_on, seen.progress)
+        unread = self._call.unread
+        if unread is None or unread.rest is None:
+            response = await self._upstream.post(self._call, passed_on, seen.progress)
+        else:
+            response = await self._upload(passed_on, limit)
         try:
             seen.progress.phase = Phase.READING_BODY
             seen.status, seen.headers = response.status, response.headers
@@ -140,6 +148,8 @@ class Attempt:
                 # A stream's head says nothing yet; the provider still owes its first event.
                 seen.progress.phase = Phase.AWAITING_HEADERS
                 await self._stream(response, limit)
+            elif self._call.unread is not None and response.status == 200:
+                await self._pipe(response, limit)
             else:
                 seen.first_byte_s = self._since()
                 most = MAX_ANSWER if response.status == 200 else MAX_ERROR
@@ -147,6 +157,16 @@ class Attempt:
         finally:
             if seen.response is None:
                 response.close()
+
+    async def _upload(self, passed_on: dict[str, str], limit: TimeLimit) -> Response:
+        """Send a long body. Until it is all out the time is the caller's, then the provider's."""
+        limits = self._limits
+        limit.move(limits.left_s - self._since(), inf)
+
+        def sent() -> None:
+            limit.move(min(limits.provider_s, limits.left_s - self._since()), inf)
+
+        return await self._upstream.post(self._call, passed_on, self._seen.progress, sent)
 
     async def _stream(self, response: Response, limit: TimeLimit) -> None:
         seen = self._seen
@@ -161,6 +181,26 @@ class Attempt:
         if not stream.done:
             limit.move(self._limits.left_s - seen.first_byte_s, self._limits.idle_s)
         await self._pass_on(response, stream, held, limit)
+
+    async def _pipe(self, response: Response, limit: TimeLimit) -> None:
+        """Pass a body on without looking at it, in constant memory once it is long."""
+        seen, content, held = self._seen, response.content, b""
+        seen.first_byte_s = self._since()
+        while not content.at_eof():
+            held += await content.readany()
+            limit.touch()
+            if len(held) < PIPED_FROM:
+                continue
+            if not seen.piped:
+                seen.piped = True
+                limit.move(self._limits.left_s - self._since(), self._limits.idle_s)
+            limit.reading = False
+            await self._out.write(seen.headers, held)
+            limit.reading, held = True, b""
+        if seen.piped:
+            seen.last_piece = held
+        else:
+            seen.body = held
 
     async def _until_good(self, response: Response, stream: EventStream) -> bytes:
         """Read up to the first event; returns what is held for the client."""

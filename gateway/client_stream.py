@@ -85,7 +85,7 @@ class ClientStream:
         """Say what happened, then close the connection without the end of the body."""
         assert self._response is not None
         piece = seen.last_piece
-        if seen.stream is None or seen.stream.progress.error is None:
+        if not seen.piped and (seen.stream is None or seen.stream.progress.error is None):
             text = f"the stream broke off after its output had begun: {stop.reason}"
             piece += b"data: " + answers.error_body(text, "upstream_error", stop.reason) + b"\n\n"
         try:

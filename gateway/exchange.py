@@ -31,6 +31,7 @@ from gateway.gates import Gates, Pass
 from gateway.judgement import Judgement, judged, observation_of
 from gateway.ledger import Ledger, Sink
 from gateway.live import Live
+from gateway.opaque import Opaque
 from gateway.operations import Operation
 from gateway.upstream import Call, Upstream, headers_passed_on
 
@@ -56,7 +57,7 @@ class Exchange:
         path: Path,
         request: web.BaseRequest,
         operation: Operation,
-        asked: Asked,
+        asked: Asked | Opaque,
         route: config.Route,
         who: Identity,
         *,
@@ -240,6 +241,7 @@ class Exchange:
             stream=self._asked.stream,
             hide_usage=ask_usage and not self._asked.wants_usage,
             idempotency_key=f"{self._delivery}-{circuit.provider}",
+            unread=self._operation.unread,
         )
 
     # --- the end ------------------------------------------------------------------------------

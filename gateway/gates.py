@@ -23,6 +23,7 @@ from gateway.asked import Asked
 from gateway.ceilings import Quote, Spending
 from gateway.config import Key
 from gateway.live import Live
+from gateway.opaque import Opaque
 from gateway.upstream import Upstream
 
 
@@ -79,7 +80,12 @@ class Gates:
     __slots__ = ("_asked", "_live", "_spending", "_upstream")
 
     def __init__(
-        self, live: Live, upstream: Upstream, asked: Asked, tenant: str, task: str | None
+        self,
+        live: Live,
+        upstream: Upstream,
+        asked: Asked | Opaque,
+        tenant: str,
+        task: str | None,
     ) -> None:
         self._live = live
         self._upstream = upstream

@@ -18,6 +18,7 @@ from controlplane.domain.verdict import Verdict
 from controlplane.wire.events import Billing
 from gateway.asked import Asked
 from gateway.attempt import Limits, Seen
+from gateway.opaque import Opaque
 
 
 class Judgement(NamedTuple):
@@ -56,7 +57,7 @@ def observation_of(
     )
 
 
-def judged(observation: Observation, seen: Seen, asked: Asked) -> Judgement:
+def judged(observation: Observation, seen: Seen, asked: Asked | Opaque) -> Judgement:
     """The verdict, and what the attempt used."""
     verdict = classify(observation)
     body = observation.body if isinstance(observation.body, Mapping) else None
@@ -69,10 +70,12 @@ def _used(
     observation: Observation,
     body: Mapping[str, Any] | None,
     seen: Seen,
-    asked: Asked,
+    asked: Asked | Opaque,
     verdict: Verdict,
 ) -> tuple[usage.Tokens | None, Billing]:
     provider = observation.provider
+    if isinstance(asked, Opaque):
+        return asked.used(provider, body, verdict=verdict, left_us=seen.progress.left_us)
     if seen.stream is not None:
         tokens = seen.stream.usage.result(prompt_estimate=asked.prompt_estimate())
         if not tokens.estimated:

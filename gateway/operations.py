@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from gateway.asked import Asked
+from gateway.opaque import Unread
 
 _PATH = re.compile(r"/v1/((?:[a-z0-9_]{1,40}/){0,3}[a-z0-9_]{1,40})")
 _OWN_TOOLS = frozenset({"function", "custom"})
@@ -32,12 +34,14 @@ _NOTHING = (b"null", b"false")
 class Operation:
     """One kind of request. ``path`` is below a provider's base URL.
 
-    ``tells_usage_when_asked``: its streams have ``stream_options``.
+    ``tells_usage_when_asked``: its streams have ``stream_options``. ``unread``: one request whose
+    body is passed on as it is.
     """
 
     path: str
-    repeatable: Callable[[Asked], bool]
+    repeatable: Callable[[Any], bool]
     tells_usage_when_asked: bool = False
+    unread: Unread | None = None
 
 
 def of_path(path: str) -> Operation | None:

@@ -15,7 +15,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from controlplane.wire.events import Text
-from gateway import answers, asked
+from gateway import answers, asked, passing
 from gateway.admission import Admission
 from gateway.asked import Asked, Unreadable
 from gateway.callers import Callers, Identity, Refused, label
@@ -23,6 +23,7 @@ from gateway.config import Route
 from gateway.deliveries import Deliveries
 from gateway.exchange import Exchange, Path
 from gateway.ledger import Ledger, explicit_outcome
+from gateway.opaque import Opaque
 from gateway.operations import CHAT, CHAT_PATH, KNOWN_PATHS, Operation, of_path
 from gateway.redelivery import Redeliveries, Seen
 
@@ -60,7 +61,8 @@ class Proxy:
             return await self._dispatch(request)
         except Refused as error:
             kind = "authentication_error" if error.status == 401 else "invalid_request_error"
-            code = {401: "invalid_api_key", 408: "body_timeout"}.get(error.status, "invalid_header")
+            codes = {401: "invalid_api_key", 404: "model_not_found", 408: "body_timeout"}
+            code = codes.get(error.status, "invalid_header")
             return answers.error(error.status, str(error), kind=kind, code=code, param=error.field)
         except Unreadable as error:
             return answers.bad_request(str(error), error.field)
@@ -78,15 +80,19 @@ class Proxy:
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:
         method, path = request.method, request.path
         operation = CHAT if path == CHAT_PATH else of_path(path)
-        if operation is not None and (method == "POST" or path in KNOWN_PATHS):
+        known = operation is not None and path in KNOWN_PATHS
+        if operation is not None and (known or (method == "POST" and not passing.passes(request))):
             return (
                 await self._serve(request, operation) if method == "POST" else _wrong_method("POST")
             )
         if path.startswith(_TASKS) and path.endswith(_OUTCOME):
             return await self._outcome(request) if method == "POST" else _wrong_method("POST")
+        of_models = path == "/v1/models" or path.startswith("/v1/models/")
+        if path.startswith("/v1/") and not of_models and passing.passes(request):
+            return await self._pass(request)
         if method not in ("GET", "HEAD"):
             return _unknown(path)
-        if path == "/v1/models" or path.startswith("/v1/models/"):
+        if of_models:
             self._callers.tenant(request.headers)
             return self._models(path.removeprefix("/v1/models").removeprefix("/"))
         if path == "/healthz":
@@ -101,6 +107,22 @@ class Proxy:
             text = f"this gateway has no route named {asked_for.model[:200]!r}"
             kind = "invalid_request_error"
             return answers.error(404, text, kind=kind, code="model_not_found", param="model")
+        return await self._admitted(request, operation, asked_for, route, who)
+
+    async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Serve a request whose body is not read."""
+        who = self._callers.identify(request.headers)
+        passed = await passing.read(request, self._path.config, self._path.live)
+        return await self._admitted(request, *passed, who)
+
+    async def _admitted(
+        self,
+        request: web.BaseRequest,
+        operation: Operation,
+        asked_for: Asked | Opaque,
+        route: Route,
+        who: Identity,
+    ) -> web.StreamResponse:
         if not self._admission.enter(who.priority):
             return self._full(route, who)
         try:
@@ -131,7 +153,7 @@ class Proxy:
         self,
         request: web.BaseRequest,
         operation: Operation,
-        asked_for: Asked,
+        asked_for: Asked | Opaque,
         route: Route,
         who: Identity,
     ) -> web.StreamResponse:

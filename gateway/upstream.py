@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,9 +31,11 @@ from multidict import istr
 from yarl import URL
 
 from controlplane.domain.classify import Phase
+from gateway import upload
 from gateway.config import Config, Key, Provider
 from gateway.faults import Progress
 from gateway.flow import OnlyWhenPaused
+from gateway.opaque import Unread
 from gateway.time_limits import TimeLimits
 
 # All limits are kept by the attempt itself, which knows whose they are.
@@ -67,6 +69,7 @@ class Call(NamedTuple):
     stream: bool
     hide_usage: bool
     idempotency_key: str
+    unread: Unread | None = None
 
 
 class Upstream:
@@ -100,8 +103,17 @@ class Upstream:
         """The call is over."""
         self._in_flight[provider] -= 1
 
-    async def post(self, call: Call, passed_on: dict[str, str], progress: Progress) -> Response:
-        """Send a call; returns once its headers have come. The caller closes the response."""
+    async def post(
+        self,
+        call: Call,
+        passed_on: dict[str, str],
+        progress: Progress,
+        sent: Callable[[], None] | None = None,
+    ) -> Response:
+        """Send a call; returns once its headers have come. The caller closes the response.
+
+        ``sent`` is for a call with ``unread.rest``: the last of it is out.
+        """
         assert self._connector is not None
         place = self._place(call)
         head = place.head(call, passed_on)
@@ -114,6 +126,12 @@ class Upstream:
             if protocol is None or transport is None or transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("the connection was closed before its use")
             protocol.set_response_params(read_until_eof=True)
+            if sent is not None and call.unread is not None:
+                answer = _head_of(protocol, place)
+                return Response(
+                    connection,
+                    *await upload.send(protocol, head, call.body, call.unread, answer, sent),
+                )
             if len(call.body) < _ONE_WRITE:
                 transport.write(head + call.body)
             else:
@@ -130,7 +148,7 @@ class Upstream:
         if place is None:
             place = _Place(URL(f"{call.provider.base_url}/{call.path}"))
             # Paths come from callers: remember the usual ones, not all that can be made up.
-            if len(self._places) < _MOST_URLS:
+            if call.unread is None and len(self._places) < _MOST_URLS:
                 self._places[key] = place
         return place
 
@@ -219,6 +237,12 @@ class _Place(aiohttp.ClientRequest):
 
     def head(self, call: Call, passed_on: Mapping[str, str]) -> bytes:
         """The head of one call. Raises ``ValueError`` for a header that would end its line."""
+        if call.unread is not None:
+            own_headers = {"host": self.headers["host"], "idempotency-key": call.idempotency_key}
+            if call.key is not None:
+                own_headers["authorization"] = f"Bearer {call.key.secret}"
+            path = self.url.raw_path
+            return upload.head_of(call.unread, path, own_headers, passed_on, len(call.body))
         own = f"idempotency-key: {call.idempotency_key}\r\ncontent-length: {len(call.body)}\r\n"
         for name, value in passed_on.items():
             own += f"{name}: {value}\r\n"
