@@ -18,11 +18,14 @@ from controlplane.domain.circuit import Circuit
 from controlplane.domain.request_plan import Ending, Send, Stop
 from gateway.attempt import Seen
 
-# Of a provider's answer these are not the caller's: of the connection, or set anew by our server.
+# Of a provider's answer these are not the caller's: of the connection, or set anew by our server
+# or by us (a provider may be another Switchgear).
 _NOT_OURS = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "te", "trailer", "transfer-encoding"}
     | {"upgrade", "content-length", "content-encoding", "set-cookie", "server", "date"}
     | {"x-should-retry", "alt-svc", "strict-transport-security"}
+    | {"x-switchgear-request", "x-switchgear-attempts", "x-switchgear-decision"}
+    | {"x-switchgear-circuit"}
 )
 
 
@@ -108,10 +111,23 @@ class Head:
 
     def good(self, headers: Mapping[str, str]) -> dict[str, str]:
         """What the provider said, and what the gateway did for it."""
+        return {**passed_on(headers), **self.own(self._decision())}
+
+    def lines(self, headers: Mapping[str, str]) -> list[str]:
+        """The same as lines of a head."""
+        lines = [f"{name}: {value}\r\n" for name, value in passed_on(headers).items()]
+        if "content-type" not in headers:
+            lines.append("content-type: application/octet-stream\r\n")
         sent = self.sent
         assert sent is not None
-        role = "rerouted" if sent.rerouted else sent.role.value
-        return {**passed_on(headers), **self.own(role)}
+        lines.append(f"x-switchgear-request: {self._request}\r\n")
+        lines += _decided(sent.ordinal, self._decision(), sent.target.circuit)
+        return lines
+
+    def _decision(self) -> str:
+        sent = self.sent
+        assert sent is not None
+        return "rerouted" if sent.rerouted else sent.role.value
 
     def own(self, decision: str) -> dict[str, str]:
         """What the gateway did."""
@@ -137,6 +153,14 @@ def decision_headers(
     if circuit is not None:
         headers["x-switchgear-circuit"] = _written(circuit)
     return headers
+
+
+@lru_cache(maxsize=1024)
+def _decided(attempts: int, decision: str, circuit: Circuit) -> tuple[str, ...]:
+    """The lines of ``decision_headers`` that many requests share."""
+    shared = decision_headers("", attempts, decision, circuit)
+    del shared["x-switchgear-request"]
+    return tuple(f"{name}: {value}\r\n" for name, value in shared.items())
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ an error event and then a connection that breaks off, so that no client takes it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -26,9 +26,7 @@ class _Answer(web.StreamResponse):
 class ClientStream:
     """The way to one caller. ``head`` makes the answer's headers from the provider's."""
 
-    def __init__(
-        self, request: web.BaseRequest, head: Callable[[Mapping[str, str]], dict[str, str]]
-    ) -> None:
+    def __init__(self, request: web.BaseRequest, head: answers.Head) -> None:
         self._request = request
         self._head = head
         self._response: web.StreamResponse | None = None
@@ -55,18 +53,21 @@ class ClientStream:
             raise ClientGone from error
 
     async def _begin(self, headers: Mapping[str, str]) -> web.StreamResponse:
-        told = self._head(headers)
         raw = fits(self._request, 200)
-        response = self._response = RawAnswer(told) if raw else _Answer(headers=told)
+        response = self._response = (
+            RawAnswer(self._head.lines(headers))
+            if raw
+            else _Answer(headers=self._head.good(headers))
+        )
         await response.prepare(self._request)
         return response
 
     def whole(self, seen: Seen) -> web.StreamResponse:
         """A good answer that is not a stream, to be written by the server."""
-        told, status = self._head(seen.headers), seen.status or 200
-        if fits(self._request, status):
-            return RawAnswer(told, seen.body or b"")
-        return web.Response(status=status, body=seen.body, headers=told)
+        if fits(self._request, seen.status):
+            return RawAnswer(self._head.lines(seen.headers), seen.body or b"")
+        headers = self._head.good(seen.headers)
+        return web.Response(status=seen.status or 200, body=seen.body, headers=headers)
 
     async def finish(self, seen: Seen) -> web.StreamResponse:
         """Send what was held back and end the answer."""

@@ -77,7 +77,9 @@ def _used(
     if isinstance(asked, Opaque):
         return asked.used(provider, body, verdict=verdict, left_us=seen.progress.left_us)
     if seen.stream is not None:
-        tokens = seen.stream.usage.result(prompt_estimate=asked.prompt_estimate())
+        tokens = seen.stream.usage.result()
+        if tokens.input is None:
+            tokens = seen.stream.usage.result(prompt_estimate=asked.prompt_estimate())
         if not tokens.estimated:
             return tokens, "billed"
         if seen.stream.progress.error is not None and not observation.context.bytes_sent_to_client:

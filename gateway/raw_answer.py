@@ -9,8 +9,6 @@ chunk; no header can bring another one; every write waits while the caller does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aiohttp import ClientConnectionResetError, HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
@@ -27,11 +25,14 @@ def fits(request: web.BaseRequest, status: int | None) -> bool:
 
 
 class RawAnswer(web.StreamResponse):
-    """One answer. Without a ``body`` it is a stream: its head waits for the first piece."""
+    """One answer. Without a ``body`` it is a stream: its head waits for the first piece.
 
-    def __init__(self, headers: Mapping[str, str], body: bytes | None = None) -> None:
+    ``lines``: its headers, each with its line's end; length, date, server and connection are added.
+    """
+
+    def __init__(self, lines: list[str], body: bytes | None = None) -> None:
         super().__init__()
-        self._told = headers
+        self._lines = lines
         self._whole = body
         self._head = b""
         self._request: web.BaseRequest | None = None
@@ -84,18 +85,12 @@ class RawAnswer(web.StreamResponse):
 
     def _make_head(self) -> bytes:
         body = self._whole
-        lines = [f"{name}: {value}\r\n" for name, value in self._told.items()]
-        lines.append(
-            "Transfer-Encoding: chunked\r\n" if body is None else f"Content-Length: {len(body)}\r\n"
-        )
-        if "content-type" not in map(str.lower, self._told):
-            lines.append("Content-Type: application/octet-stream\r\n")
-        lines.append(f"Date: {rfc822_formatted_time()}\r\n")
-        lines.append(_SERVER)
+        length = "Transfer-Encoding: chunked" if body is None else f"Content-Length: {len(body)}"
+        lines = [*self._lines, f"{length}\r\nDate: {rfc822_formatted_time()}\r\n", _SERVER]
         if not self._keep_alive:
             lines.append("Connection: close\r\n")
         text = "".join(lines)
-        if not len(lines) == text.count("\n") == text.count("\r") or "\0" in text:
+        if not len(lines) + 1 == text.count("\n") == text.count("\r") or "\0" in text:
             raise ValueError("a header with a line break cannot be sent")
         # What is not UTF-8 came as lone surrogates, which aiohttp leaves out as well.
         return b"HTTP/1.1 200 OK\r\n%b\r\n" % text.encode("utf-8", "ignore")

@@ -22,6 +22,8 @@ from tests.bench.figures import Figure, interleaved, medians, per_call_us, say
 CALLS = 50_000
 ROUNDS = 9
 SUCCESS = Outcome.SUCCESS
+POLICY = BreakerPolicy(failure_ratio=500, slow_ratio=500)
+"""With every rule: consecutive failures, and both ratios over a window of 60 s."""
 
 Run = Callable[[int], None]
 
@@ -57,7 +59,7 @@ def nothing() -> None:
 def ours_closed(calls: int) -> None:
     """Permit, call, record."""
     clock = time.monotonic
-    breaker = Breaker(BreakerPolicy(), clock())
+    breaker = Breaker(POLICY, clock())
     for _ in range(calls):
         permit = breaker.admit(clock())
         assert not isinstance(permit, Refusal)
@@ -68,7 +70,7 @@ def ours_closed(calls: int) -> None:
 def ours_open(calls: int) -> None:
     """A refusal."""
     clock = time.monotonic
-    breaker = Breaker(BreakerPolicy(), clock())
+    breaker = Breaker(POLICY, clock())
     breaker.set_mode(Mode.FORCE_OPEN, clock())
     for _ in range(calls):
         assert isinstance(breaker.admit(clock()), Refusal)

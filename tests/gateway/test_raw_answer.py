@@ -10,7 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict, CIMultiDictProxy
 
+from controlplane.domain.circuit import Circuit
+from controlplane.domain.request_plan import Role, Send, Target
+from gateway.answers import Head
 from gateway.raw_answer import RawAnswer
 from tests.gateway.running import Running, running
 
@@ -74,8 +78,26 @@ async def test_stream_to_1_0_ends_with_the_connection(gateway: Running) -> None:
     assert rest.endswith(b"data: [DONE]\n\n")
 
 
+def test_another_gateways_own_headers_are_not_passed_on() -> None:
+    head = Head("r1")
+    head.sent = Send(Target(Circuit("openai", "m")), 2, Role.RETRY, False, 1.0)
+    told = CIMultiDictProxy(
+        CIMultiDict({"X-Switchgear-Request": "theirs", "X-Kept": "1", "Content-Type": "a/b"})
+    )
+    lines = [
+        "X-Kept: 1\r\n",
+        "Content-Type: a/b\r\n",
+        "x-switchgear-request: r1\r\n",
+        "x-switchgear-attempts: 2\r\n",
+        "x-switchgear-decision: retry\r\n",
+        "x-switchgear-circuit: openai/m\r\n",
+    ]
+    assert head.lines(told) == lines
+    assert [f"{name}: {value}\r\n" for name, value in head.good(told).items()] == lines
+
+
 @pytest.mark.parametrize("value", ["a\r\nx-b: c", "a\nx-b: c", "a\r", "a\0"])
 async def test_a_header_cannot_bring_another_one(value: str) -> None:
     request = make_mocked_request("POST", "/")
     with pytest.raises(ValueError, match="line break"):
-        await RawAnswer({"x-a": value}, b"{}").prepare(request)
+        await RawAnswer([f"x-a: {value}\r\n"], b"{}").prepare(request)
