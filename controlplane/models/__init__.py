@@ -5,7 +5,7 @@ derived; they live in ``migrations/sql`` and are read and written by named SQL, 
 """
 
 from controlplane.models.answers import IdempotentAnswer
-from controlplane.models.audit import AuditEntry
+from controlplane.models.audit import AuditEntry, AuditLink
 from controlplane.models.desired import (
     BreakerPolicy,
     ConfigGeneration,
@@ -32,6 +32,7 @@ from controlplane.models.state import (
 __all__ = [
     "Annotation",
     "AuditEntry",
+    "AuditLink",
     "BreakerPolicy",
     "BudgetState",
     "Circuit",

@@ -30,3 +30,17 @@ class AuditEntry(models.Model):
             models.Index(fields=["-at"], name="audit_newest"),
             models.Index(fields=["object_kind", "object_name", "-at"], name="audit_of_object"),
         ]
+
+
+class AuditLink(models.Model):
+    """One link of the chain over the audit; a trigger makes it with its entry (migration 0007).
+
+    ``entry_id`` is a number and no foreign key: a link must outlive an entry that is taken out.
+    """
+
+    seq = models.BigIntegerField(primary_key=True)
+    entry_id = models.BigIntegerField(unique=True)
+    hash = models.BinaryField(max_length=32)
+
+    class Meta:
+        db_table = "audit_link"
