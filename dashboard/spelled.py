@@ -31,7 +31,8 @@ def spec(row: Override) -> dict[str, Any]:
 
 def as_yaml(row: Override) -> str:
     """The object, as ``-o yaml`` writes one."""
-    whole = {"kind": "Override", "metadata": {"name": row.name}, "spec": spec(row)}
+    named = {"metadata": {"name": row.name}} if row.name else {}
+    whole = {"kind": "Override"} | named | {"spec": spec(row)}
     return str(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
 
 
@@ -41,15 +42,17 @@ _VERBS = {"ForceOpen": "force-open", "ForceClosed": "force-closed", "ObserveOnly
 def as_cli(row: Override) -> str:
     """One ``switchgear`` command that makes the same override and follows it."""
     words = spec(row)
-    parts = ["switchgear", _VERBS[row.mode]]
+    about = target(row.provider, row.model, row.region)
+    # Behind the dashes a name that begins with one is still a name.
+    first, last = ("", f" -- {shlex.quote(about)}") if about.startswith("-") else (about, "")
+    parts = ["switchgear", _VERBS[row.mode], *([shlex.quote(first)] if first else [])]
     for option in ("gateway", "selector"):
         if option in words:
-            parts.append(f"--{option}={words[option]}")
-    parts += [f"--reason={row.reason}", f"--for={words['expiresIn']}"]
+            parts.append(f"--{option}={shlex.quote(words[option])}")
+    parts += [f"--reason={shlex.quote(row.reason)}", f"--for={words['expiresIn']}"]
     if row.allow_last_healthy:
         parts.append("--allow-last-healthy")
-    # Behind the dashes a name that begins with one is still a name.
-    return shlex.join([*parts, "--watch", "--", target(row.provider, row.model, row.region)])
+    return f"{' '.join([*parts, '--watch'])}{last}"
 
 
 def target(provider: str, model: str, region: str) -> str:

@@ -35,6 +35,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("gateways/<str:name>", fleet.one, name="gateway"),
     path("overrides", overrides.listing, name="overrides"),
     path("overrides/new", force.new, name="override-new"),
+    path("overrides/typed", force.typed, name="override-typed"),
     path("overrides/preview", force.preview, name="override-preview"),
     path("overrides/release-mine", overrides.release_mine, name="override-release-mine"),
     path("overrides/<str:name>", overrides.one, name="override"),

@@ -16,6 +16,7 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db import connection
 
 from controlplane.domain.circuit import Circuit as Name
+from controlplane.domain.histogram import bins_of, bucket_of
 from controlplane.models import (
     AuditEntry,
     BudgetState,
@@ -250,6 +251,37 @@ def probe(**fields: Any) -> Probe:
         "expires_at": now() + timedelta(seconds=55),
     }
     return Probe.objects.create(**(values | fields))
+
+
+def attempts(of: Instance, target: Circuit, number: int, **fields: Any) -> None:
+    """That many alike rows of the event table: first attempts that timed out."""
+    at = fields.pop("occurred_at", now())
+    row: dict[str, Any] = {
+        "gateway_id": of.gateway_id, "instance_id": of.pk, "circuit_id": target.pk,
+        "occurred_at": at, "received_at": at, "request": uuid.uuid4(), "ordinal": 1,
+        "role": "first", "rerouted": False, "key": "main", "tenant": "default", "route": "chat",
+        "verdict": "retryable", "reason": "timeout", "counts": True, "waited_ms": 0,
+        "tokens_estimated": False, "service_tier": "", "billing": "unknown", "served": False,
+        "generation": 1, "cost_status": "unknown",
+    } | fields  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT switchgear_ensure_days(%s, %s)", [at.date(), at.date()])
+        names, marks = ", ".join(row), ", ".join(["%s"] * len(row))
+        cursor.execute(
+            f"INSERT INTO attempt (id, {names}) SELECT gen_random_uuid(), {marks}"
+            " FROM generate_series(1, %s)",
+            [*row.values(), number],
+        )
+
+
+def latency(of: Gateway, target: Circuit, milliseconds: dict[int, int]) -> None:
+    """How long the running minute's attempts took: milliseconds -> how many."""
+    bins = bins_of({bucket_of(ms): count for ms, count in milliseconds.items()})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO rollup_minute_part VALUES (%s, %s, date_trunc('minute', now()), %s, '{}')",
+            [of.pk, target.pk, bins],
+        )
 
 
 def retry_budget(name: str = "default", level: str = "circuit", **fields: Any) -> RetryBudget:

@@ -136,8 +136,15 @@ def effect(found: Effect) -> dict[str, Any]:
         "callsPerSecond": round(rates.attempts / 60, 3),
         "gbpPerMinute": f"{rates.cost_gbp:.9f}",
         "unpricedPerMinute": rates.unpriced,
+        "wastedGbpPerMinute": f"{rates.wasted_gbp:.9f}",
+        "latencyMs": {"p50": found.latency_ms(0.5), "p95": found.latency_ms(0.95)},
         "routes": [
-            {"name": route.name, "targetsLeft": [str(circuit) for circuit in route.left]}
+            {
+                "name": route.name,
+                "recorded": route.recorded,
+                "targetsLeft": [str(circuit) for circuit in route.left],
+                "callsPerSecond": round(route.attempts / 60, 3),
+            }
             for route in found.routes
         ],
     }

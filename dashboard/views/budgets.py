@@ -30,24 +30,24 @@ GROUPS = (
         "Retries",
         (
             Field("ratio", "ratio_per_mille", "Ratio", "% of first attempts", "per_mille"),
-            Field("min", "min_per_second", "Floor", "retries/s, always allowed"),
+            Field("min", "min_per_second", "Floor", "retries/s always"),
             Field("max", "max_per_second", "Ceiling", "retries/s", optional=True),
-            Field("burst", "burst", "Burst", "retries within one second", "whole"),
-            Field("window", "window_seconds", "Window", "s; longer than a p99 call"),
+            Field("burst", "burst", "Burst", "retries in one second", "whole"),
+            Field("window", "window_seconds", "Window", "s, above the p99"),
         ),
     ),
     Group(
-        "Attempts",
+        "Attempts at most",
         (
-            Field("attempts", "max_attempts", "For a request", "attempts at most", "whole"),
-            Field("task", "max_attempts_per_task", "For a task", "attempts at most", "whole"),
+            Field("attempts", "max_attempts", "A request", "attempts", "whole"),
+            Field("task", "max_attempts_per_task", "A task", "attempts", "whole"),
         ),
     ),
     Group(
         "Cost ceilings",
         (
             Field("cost", "max_cost_gbp", "In a window", "£ at one gateway", "pounds", True),
-            Field("cost_window", "cost_window_seconds", "Window", "s; 86400 is a day"),
+            Field("cost_window", "cost_window_seconds", "Window", "s (86400: a day)"),
             Field("cost_request", "max_cost_gbp_per_request", "Request", "£", "pounds", True),
             Field("cost_task", "max_cost_gbp_per_task", "Task", "£", "pounds", True),
         ),

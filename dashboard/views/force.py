@@ -6,8 +6,7 @@ that was typed, and nothing was written.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
@@ -19,12 +18,10 @@ from controlplane.domain.overrides import LIFETIMES, OverrideMode
 from controlplane.domain.precedence import Selection
 from controlplane.domain.selectors import parse_selector
 from controlplane.errors import Conflict, Problem
-from controlplane.models import Circuit, Gateway
-from controlplane.reports import effect, wall
-from dashboard import present
-from dashboard.fleet import Fleet
+from controlplane.models import Circuit, Gateway, Override
+from dashboard import force_effect, present, spelled
 from dashboard.views.overrides import PRESETS, dialog, is_htmx, minutes_of, progress_answer
-from dashboard.views.page import actor_of, problem_fields, room
+from dashboard.views.page import actor_of, problem_fields, room, show
 from dashboard.views.providers import status_page
 
 _PARTS = ("gateway", "selector", "provider", "model", "region")
@@ -47,7 +44,7 @@ def new(request: HttpRequest) -> HttpResponse:
             allow_last_healthy=fields.get("allow_last_healthy") == "on",
             replace=fields.get("replace", ""),
             now=timezone.now(),
-            **{part: fields.get(part, "") for part in _PARTS},
+            **_scope(fields)[0],
         )
     except Problem as problem:
         return _form(request, fields, problem_fields(problem), problem)
@@ -70,45 +67,79 @@ def _form(
     problem: Problem | None = None,
 ) -> HttpResponse:
     mode = _mode(fields.get("mode", ""))
-    chosen = {part: fields.get(part, "").replace("\x00", "") for part in _PARTS}
-    selection = Selection(**chosen)
-    default = int(LIFETIMES[mode].default.total_seconds() // 60)
-    wanted = minutes_of(fields.get("minutes", ""))
-    minutes = int(wanted.total_seconds() // 60) if wanted else default
-    if minutes not in PRESETS[mode]:
-        minutes = default
+    chosen, selection, unreadable = _scope(fields)
+    minutes = _minutes(fields, mode)
     now = timezone.now()
-    fleet = Fleet(wall.read_present())
-    if selection.selector and not _readable(selection.selector):
-        faults = faults | {"selector": "write key=value pairs, separated by commas"}
-        selection = Selection(**(chosen | {"selector": ""}))
-    members = [
-        m
-        for m in fleet.members.values()
-        if selection.covers_gateway(m.gateway.name, m.gateway.labels)
-    ]
     context = {
         "mode": mode,
         "modes": list(OverrideMode),
         "chosen": chosen,
         "title": present.match_words(selection.provider, selection.model, selection.region),
         "options": _options(selection),
-        "effect": _effect_words(selection, now),
-        "in_contact": sum(m.reachable for m in members),
-        "silent": sum(not m.reachable for m in members),
         "reason": fields.get("reason", ""),
         "presets": [(m, present.lasting(m * 60)) for m in PRESETS[mode]],
         "longest": present.lasting(LIFETIMES[mode].longest.total_seconds()),
         "minutes": minutes,
         "ends_at": now + timedelta(minutes=minutes),
         "allow_last_healthy": fields.get("allow_last_healthy") == "on",
-        "faults": faults,
+        "faults": faults | unreadable,
         "status_url": status_page(selection.provider) if selection.provider else "",
         "held": problem.data.get("current") if isinstance(problem, Conflict) else None,
         "asked_at": now,
     }
+    context |= force_effect.words(selection, mode, now) | _spelled(request, fields)
     status = problem.status if problem is not None and not is_htmx(request) else 200
     return dialog(request, "overrides/force.html", context, status=status)
+
+
+def _scope(fields: QueryDict) -> tuple[dict[str, str], Selection, dict[str, str]]:
+    """What is chosen, as a selection that can be matched; a selector that cannot is a fault."""
+    chosen = {part: fields.get(part, "").replace("\x00", "") for part in _PARTS}
+    where = fields.get("where", "")
+    kind, _, value = where.replace("\x00", "").partition(":")
+    if kind in ("gateway", "selector"):
+        chosen |= {"gateway": "", "selector": "", kind: value}
+    elif "where" in fields:
+        chosen |= {"gateway": "", "selector": ""}
+    if not chosen["selector"] or _readable(chosen["selector"]):
+        return chosen, Selection(**chosen), {}
+    fault = {"selector": "write key=value pairs, separated by commas"}
+    return chosen, Selection(**(chosen | {"selector": ""})), fault
+
+
+def _minutes(fields: QueryDict, mode: OverrideMode) -> int:
+    wanted = minutes_of(fields.get("minutes", ""))
+    minutes = int(wanted.total_seconds() // 60) if wanted else 0
+    default = int(LIFETIMES[mode].default.total_seconds() // 60)
+    return minutes if minutes in PRESETS[mode] else default
+
+
+@require_POST
+@room
+def typed(request: HttpRequest) -> HttpResponse:
+    """What the dialog would do, as commands, with what is typed by now. Nothing is written."""
+    return show(request, "overrides/typed.html", _spelled(request, request.POST))
+
+
+def _spelled(request: HttpRequest, fields: QueryDict) -> dict[str, str]:
+    chosen, _, _ = _scope(fields)
+    mode = _mode(fields.get("mode", ""))
+    now = timezone.now()
+    row = Override(
+        name="",
+        mode=mode.value,
+        reason=fields.get("reason", "").replace("\x00", "").strip() or "why",
+        updated_at=now,
+        expires_at=now + timedelta(minutes=_minutes(fields, mode)),
+        allow_last_healthy=fields.get("allow_last_healthy") == "on",
+        **chosen,
+    )
+    site = request.build_absolute_uri("/").rstrip("/")
+    return {
+        "cli": spelled.as_cli(row),
+        "yaml": spelled.as_yaml(row),
+        "curl": spelled.as_curl(row, site),
+    }
 
 
 def _readable(selector: str) -> bool:
@@ -140,25 +171,13 @@ def _options(selection: Selection) -> dict[str, list[str]]:
         part: sorted(set(some.order_by().values_list(part, flat=True)) - {""})
         for part, some in options.items()
     }
-    found["gateway"] = list(Gateway.objects.order_by("name").values_list("name", flat=True))
+    gateways = list(Gateway.objects.order_by("name").values_list("name", "labels"))
+    found["gateway"] = [name for name, _ in gateways]
+    labels = {f"{key}={value}" for _, all_of_it in gateways for key, value in all_of_it.items()}
+    found["selector"] = sorted(labels | ({selection.selector} - {""}))
     for part in ("provider", "model", "region", "gateway"):
         # A name that is no longer known stays chosen, and the write says what is wrong with it.
         value = getattr(selection, part)
         if value and value not in found[part] and value != "-":
             found[part].insert(0, value)
     return found
-
-
-def _effect_words(selection: Selection, now: datetime) -> dict[str, Any]:
-    found = effect.read(selection, now)
-    rates = found.rates
-    refused = (rates.refused_breaker + rates.refused_override) / 60
-    return {
-        "circuits": len(found.circuits),
-        "calls": present.rate(rates.attempts / 60),
-        "refused": present.rate(refused),
-        "spend": f"{present.money(rates.cost_gbp)}/min",
-        "wasted": f"{present.money(rates.wasted_gbp)}/min",
-        "unpriced": round(rates.unpriced),
-        "routes": found.routes,
-    }

@@ -6,7 +6,10 @@ from urllib.parse import quote
 
 import pytest
 from django.test import Client
+from django.utils.html import escape
 
+from controlplane.actions import routes
+from controlplane.actions.actor import SYSTEM
 from controlplane.models import AuditEntry, Override, RetryBudget, Role
 from dashboard.templatetags.words import outside
 from tests import builders
@@ -209,6 +212,51 @@ def test_the_dialog_says_what_it_would_stop(oncall: Client) -> None:
     assert "<b>2.0/s</b>" in text
     assert "50p/min" in text
     assert "20p/min of it is wasted" in text
+
+
+def test_the_dialog_says_who_falls_back_who_fails_and_how_slow_it_is(oncall: Client) -> None:
+    gateway, now = builders.gateway("chat"), builders.now()
+    one = builders.instance(gateway, "chat/0")
+    target, other = builders.circuit(), builders.circuit("azure-openai", "gpt-4o", "uk")
+    builders.circuit_state(one, target)
+    builders.circuit_state(one, other, "Open")
+    as_target = {"provider": "openai", "model": "gpt-4o", "region": "us-east"}
+    as_other = {"provider": "azure-openai", "model": "gpt-4o", "region": "uk"}
+    for name, targets in (("alone", [as_target]), ("both", [as_target, as_other])):
+        routes.create(actor=SYSTEM, name=name, spec={"targets": targets}, now=now)
+    for route, count in (("alone", 60), ("both", 30), ("of-its-file", 6)):
+        builders.attempts(one, target, count, route=route, occurred_at=builders.ago(5))
+    builders.attempts(one, target, 600, route="alone", occurred_at=builders.ago(90))
+    builders.latency(gateway, target, {400: 90, 20_000: 10})
+    text = oncall.get("/overrides/new?provider=openai").content.decode()
+    for words in (
+        "its calls fail", "falls back, but it is Open too", "its gateway's own file decides",
+        "1.0/s of calls would fail:</b> alone", "On 1 instance", "chat/chat/0", "slow</b>",
+    ):  # fmt: skip
+        assert words.replace("'", "&#x27;") in text or words in text, words
+    dry = {"mode": "ForceOpen", "provider": "openai", "reason": "x", "expiresIn": "30m"}
+    answer = oncall.post("/api/v1/overrides?dryRun=1", dry, content_type="application/json")
+    said = answer.json()["dryRun"]
+    assert [(r["name"], r["callsPerSecond"], r["recorded"]) for r in said["routes"]] == [
+        ("alone", 1.0, True), ("both", 0.5, True), ("of-its-file", 0.1, False),
+    ]  # fmt: skip
+    assert said["latencyMs"]["p50"] == pytest.approx(400, rel=0.03)
+    assert not Override.objects.exists()
+
+
+def test_the_dialog_forces_by_label_and_spells_itself(oncall: Client) -> None:
+    builders.circuit()
+    builders.gateway("chat", labels={"tier": "chat"})
+    form = FORCE | {"where": "selector:tier=chat", "reason": "it's slow"}
+    text = oncall.post("/overrides/typed", form).content.decode()
+    command = (
+        "switchgear force-open openai --selector=tier=chat --reason='it'\"'\"'s slow' --for=30m"
+    )
+    assert escape(command) in text
+    assert not Override.objects.exists()
+    oncall.post("/overrides/new", form)
+    row = Override.objects.get()
+    assert (row.gateway, row.selector) == ("", "tier=chat")
 
 
 def test_releasing_and_extending(oncall: Client) -> None:
