@@ -24,7 +24,7 @@ from django.contrib.auth import SESSION_KEY, get_user
 from controlplane.api.hot import lifespan
 from dashboard import frames
 from dashboard.board import Board
-from dashboard.feed import APART_SECONDS, feed
+from dashboard.feed import APART_SECONDS, Feed, feed
 
 PING_SECONDS = 1.0
 CHECK_SECONDS = 4.0
@@ -55,6 +55,8 @@ role_now = database_sync_to_async(_role_now)
 
 class WallConsumer(AsyncWebsocketConsumer):
     """One viewer's socket."""
+
+    apart_seconds = APART_SECONDS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -87,6 +89,10 @@ class WallConsumer(AsyncWebsocketConsumer):
         if text_data is not None and text_data.replace(" ", "") == _RESYNC:
             self._whole.set()
 
+    def _frame(self, source: Feed, sent: Board | None) -> str | None:
+        """What this viewer needs of the newest board; None: nothing."""
+        return source.frame(sent)
+
     async def _stream(self) -> None:
         source = feed()
         sent: Board | None = None
@@ -104,7 +110,7 @@ class WallConsumer(AsyncWebsocketConsumer):
                     if self._whole.is_set():
                         self._whole.clear()
                         sent = None
-                    frame = source.frame(sent)
+                    frame = self._frame(source, sent)
                     # A loss is said at once, and its end; what lasts, with every ping.
                     lost = source.lost
                     news = frame is not None or lost != said_lost
@@ -114,7 +120,7 @@ class WallConsumer(AsyncWebsocketConsumer):
                     await self.send(frame or frames.encode(ping))
                     said_lost = lost and frame is None
                     sent, spoke = board, monotonic()
-                    await asyncio.sleep(APART_SECONDS)
+                    await asyncio.sleep(self.apart_seconds)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -141,3 +147,15 @@ class WallConsumer(AsyncWebsocketConsumer):
     async def _close_quietly(self, code: int) -> None:
         with contextlib.suppress(Exception):
             await self.close(code)
+
+
+class NewsConsumer(WallConsumer):
+    """The socket of every other live page: told at most once a second that something changed."""
+
+    apart_seconds = 1.0
+
+    def _frame(self, source: Feed, sent: Board | None) -> str | None:
+        board = source.board
+        if board is None or (sent and (sent.epoch, sent.version) == (board.epoch, board.version)):
+            return None
+        return frames.encode(frames.news(board))

@@ -28,6 +28,11 @@ def snapshot(board: Board) -> dict[str, Any]:
     }
 
 
+def news(board: Board) -> dict[str, Any]:
+    """Something was committed: who shows anything else of this database reads it anew."""
+    return _head("news", board)
+
+
 def patch(before: Board, board: Board) -> dict[str, Any] | None:
     """What changed; None when a viewer would see no difference."""
     changed: dict[str, Any] = {}

@@ -2,8 +2,9 @@
 
 from django.urls import URLPattern, URLResolver, path
 
-from dashboard.consumers import WallConsumer
+from dashboard.consumers import NewsConsumer, WallConsumer
 
 websocket_urlpatterns: list[URLPattern | URLResolver] = [
     path("ws/wall", WallConsumer.as_asgi()),
+    path("ws/news", NewsConsumer.as_asgi()),
 ]

@@ -35,6 +35,7 @@ from dashboard.views.page import (
 
 _PAD = timedelta(minutes=10)
 _DEFAULT = timedelta(hours=1)
+_MINUTE = timedelta(minutes=1)
 
 
 @require_safe
@@ -50,9 +51,10 @@ def page(request: HttpRequest) -> HttpResponse:
     except InvalidInput as problem:
         context = {"faults": list(problem_fields(problem).items()), "default": reverse("incident")}
         return show(request, "incident/fault.html", context, at="incident", status=422)
-    return show(
-        request, "incident/one.html", _context(request, read, happened, zone), at="incident"
-    )
+    # A stretch without a named end goes on; a link names both, and stands still.
+    goes_on = read.until >= now and not request.GET.get("to")
+    context = _context(request, read, happened, zone) | {"follows": goes_on}
+    return show(request, "incident/one.html", context, at="incident")
 
 
 @require_POST
@@ -102,10 +104,20 @@ def _stretch(
 ) -> tuple[datetime, datetime]:
     since = moment(request.GET.get("from", ""), "from", zone)
     until = moment(request.GET.get("to", ""), "to", zone)
+    if last := request.GET.get("last", ""):
+        return now - _length(last), now
     if since is None and until is None and happened:
         return fitted(happened[-1], now)
     until = until or (min(now, since + _DEFAULT) if since else now)
     return since or until - _DEFAULT, until
+
+
+def _length(text: str) -> timedelta:
+    """The stretch of ``last=60``, whole minutes up to now."""
+    if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 4 and int(text)):
+        fault = {"field": "last", "message": "write whole minutes, at most 1440"}
+        raise InvalidInput("last: not a number of minutes", errors=[fault])
+    return timedelta(minutes=int(text))
 
 
 def fitted(episode: incident.Episode, now: datetime) -> tuple[datetime, datetime]:
@@ -163,8 +175,8 @@ def _context(
         "lanes": circuits,
         "expanded": expanded,
         "episodes": [_episode(e, timezone.now(), read) for e in reversed(happened[-6:])],
-        "hour": href(read.at - _DEFAULT, read.at),
-        "day": href(read.at - incident.LONGEST, read.at),
+        "hour": f"{reverse('incident')}?last={_DEFAULT // _MINUTE}",
+        "day": f"{reverse('incident')}?last={incident.LONGEST // _MINUTE}",
         "rewound": f"{reverse('wall')}?{urlencode({'at': _spelled(_middle(read, found))})}",
         "mark_at": f"{_middle(read, found).astimezone(zone):%Y-%m-%dT%H:%M}",
         "day_words": f"{read.since.astimezone(zone):%a %-d %b %Y}",

@@ -53,6 +53,9 @@ _PAGES = [
     ("Records", "audit", "Audit", "audit"),
 ]
 
+# Pages of what is now. The wall has its own way; records and reports stand as they were read.
+_FOLLOWING = {"circuits", "gateways", "overrides", "budgets", "policies", "routes", "providers"}
+
 
 def room(view: View) -> View:
     """A page for who is logged in, never cached."""
@@ -95,7 +98,10 @@ def show(
     at: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    """Render a page, or a fragment of one, with what every page needs."""
+    """Render a page, or a fragment of one, with what every page needs.
+
+    A page of ``_FOLLOWING`` that was read keeps itself current; ``follows`` in ``context`` rules.
+    """
     person = person_of(request)
     zone, now = zone_of(person), timezone.now()
     common = {
@@ -106,6 +112,7 @@ def show(
         "can_operate": Role(person.role).includes(Role.OPERATOR),
         "can_administer": Role(person.role).includes(Role.ADMIN),
         "nav": _nav(at),
+        "follows": at in _FOLLOWING and status == 200 and request.method == "GET",
     }
     return render(request, template, common | dict(context), status=status)
 

@@ -21,11 +21,16 @@ from tests.dashboard.server import WebProcess
 WAIT_SECONDS = 15.0
 
 
-def opened(web: WebProcess, client: Client | None, origin: str | None = None) -> ClientConnection:
+def opened(
+    web: WebProcess,
+    client: Client | None,
+    origin: str | None = None,
+    path: str = "/ws/wall",
+) -> ClientConnection:
     """A socket with that client's session."""
     headers = {"Cookie": session_cookie(web, client)} if client else {}
     return connect(
-        f"ws://127.0.0.1:{web.port}/ws/wall",
+        f"ws://127.0.0.1:{web.port}{path}",
         additional_headers=headers,
         origin=origin or web.url,  # type: ignore[arg-type]
         max_size=2**24,
@@ -195,3 +200,27 @@ def test_a_switched_off_account_closes_the_socket(web: WebProcess, client: Clien
         person.is_active = False
         person.save()
         assert closed_with(socket) == 4401
+
+
+def test_news_says_that_something_was_committed_and_nothing_of_it(
+    web: WebProcess, oncall: Client
+) -> None:
+    one = builders.instance(builders.gateway())
+    with opened(web, oncall, path="/ws/news") as socket:
+        first = frame(socket, lambda f: True)
+        assert first.keys() == {"type", "version", "epoch", "at"}
+        assert first["type"] == "news"
+        builders.circuit_state(one, builders.circuit(), "Open")
+        notify()
+        again = frame(socket, lambda f: f["type"] == "news")
+        assert again["version"] > first["version"]
+        frame(socket, lambda f: f["type"] == "ping")
+        oncall.logout()
+        assert closed_with(socket) == 4401
+
+
+def test_news_is_not_for_strangers(web: WebProcess, oncall: Client) -> None:
+    with opened(web, None, path="/ws/news") as socket:
+        assert closed_with(socket) == 4401
+    with pytest.raises(InvalidStatus):
+        opened(web, oncall, origin="http://elsewhere.example", path="/ws/news")

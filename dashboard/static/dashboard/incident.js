@@ -2,11 +2,11 @@
 import { drawn, read, themed } from "./figures.js";
 import { typing } from "./page.js";
 
-const figure = read("figure");
-const axis = read("axis");
+let figure = read("figure");
+let axis = read("axis");
 const place = document.getElementById("timeline");
 const share = document.getElementById("share");
-const whole = [...figure.layout.xaxis.range];
+let whole = [...figure.layout.xaxis.range];
 let range = [...whole];
 
 // The axis has no zone: both ends of a difference are read as UTC, so the difference is exact.
@@ -48,6 +48,16 @@ function pan(by) {
 }
 
 drawn(draw);
+// The page has read itself anew: whoever looks at all of it sees the new end, whoever has zoomed stays.
+document.addEventListener("switchgear:read", () => {
+  const all = range.every((at, i) => ms(at) === ms(whole[i]));
+  figure = read("figure");
+  axis = read("axis");
+  whole = [...figure.layout.xaxis.range];
+  if (all) range = [...whole];
+  draw();
+  if (!all) followed();
+});
 place.on("plotly_relayout", followed);
 place.on("plotly_doubleclick", () => show(...whole.map(ms)));
 

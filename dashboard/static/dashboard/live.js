@@ -44,14 +44,14 @@ export class Live {
       else if (this.based) this.live(frame);
       return;
     }
-    if (frame.type === "snapshot") this.based = !this.older(frame);
+    if (frame.type !== "patch") this.based = !this.older(frame);
     if (!this.based) {
       // This server has seen less than what is on screen: ask again until it has caught up.
       setTimeout(() => this.resync(), 1000);
       return;
     }
-    this.live(frame);
     this.onFrame(frame);
+    this.live(frame);
   }
 
   live(frame) {

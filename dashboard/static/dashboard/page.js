@@ -79,19 +79,37 @@ dialog.addEventListener("click", (event) => {
     }
   }
 });
+// Asks the dialog's questions again with what is chosen in it.
+function preview(form) {
+  return window.htmx.ajax("POST", "/overrides/preview", { source: form, target: dialog, swap: "innerHTML", values: Object.fromEntries(new FormData(form)) });
+}
 document.addEventListener("change", (event) => {
   if (!event.target.matches?.("[data-preview]")) return;
   const form = event.target.form;
   if (window.htmx && dialog.contains(form)) {
     const focus = [event.target.name, event.target.value];
-    window.htmx
-      .ajax("POST", "/overrides/preview", { source: form, target: dialog, swap: "innerHTML", values: Object.fromEntries(new FormData(form)) })
-      .then(() => dialog.querySelector(`[name="${focus[0]}"]:checked, select[name="${focus[0]}"]`)?.focus());
+    preview(form).then(() => dialog.querySelector(`[name="${focus[0]}"]:checked, select[name="${focus[0]}"]`)?.focus());
   } else {
     form.action = "/overrides/preview";
     form.submit();
   }
 });
+// What a hand would do was asked while the page was live; on one that is not it is asked again, and
+// the person presses once more, having seen it. (htmx gives a new form the attributes of the old one
+// for a moment, so what was asked again is remembered here.)
+const asked = new WeakSet();
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.id !== "force-form" || !dialog.contains(form) || !body.classList.contains("stale") || asked.has(form)) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  preview(form).then(() => {
+    const again = dialog.querySelector("#force-form");
+    if (!again || again === form) return;
+    asked.add(again);
+    fail("Nothing is recorded yet: this page was not live, so what it affects has just been asked again. Press once more to force it.");
+  }, () => {});
+}, true);
 
 // Copying says that it did, in the button, because a clipboard shows nothing.
 document.addEventListener("click", async (event) => {

@@ -1,14 +1,13 @@
 // The charts of a circuit and of a budget; beside a budget's form, the limit as it is being edited.
 import { drawn, read, themed } from "./figures.js";
 
-const figure = read("figure");
+let figure = read("figure");
 const place = document.getElementById("series");
 const ratio = document.getElementById("ratio");
-const recorded = ratio?.defaultValue;
 
 function edited(layout) {
   const value = Number(ratio?.value);
-  if (!ratio || ratio.value === recorded || ratio.value.trim() === "" || !(value >= 0 && value <= 100)) return;
+  if (!ratio || ratio.value === ratio.defaultValue || ratio.value.trim() === "" || !(value >= 0 && value <= 100)) return;
   const colour = "--info-ink";
   layout.shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: value, y1: value, line: { color: colour, width: 1.4, dash: "dot" } });
   layout.annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "y", y: value, yanchor: "bottom", showarrow: false, text: `${value}%, as edited, not saved`, font: { color: colour, size: 11 } });
@@ -24,3 +23,7 @@ function draw() {
 
 drawn(draw);
 ratio?.addEventListener("input", draw);
+document.addEventListener("switchgear:read", () => {
+  figure = read("figure");
+  draw();
+});

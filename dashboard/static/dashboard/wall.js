@@ -1,8 +1,8 @@
 // The wall: patches what the server's frames say, keeps the order still under the reader's hand,
 // and says at once when what it shows is not now.
-import { Live } from "./live.js";
+import { listen } from "./standing.js";
 import { known, patch, say } from "./patch.js";
-import { age, clock } from "./words.js";
+import { clock } from "./words.js";
 import { serverNow, typing } from "./page.js";
 
 const body = document.body;
@@ -14,8 +14,6 @@ for (const [id, node] of cards) patch(node, { id, kind: node.className.split(" "
 
 let order = null; // the newest order that was sent
 let by = "worst";
-let shownAt = Date.parse(wall.dataset.at);
-let lost = null; // {why, retryAt, act} while what is shown is not now
 
 // ---- frames
 
@@ -302,51 +300,9 @@ setInterval(() => {
   said.clear();
 }, 1000);
 
-// ---- live or not
-
-const pulse = document.querySelector(".pulse");
-const banner = document.getElementById("stale");
-
-function live(at) {
-  shownAt = Date.parse(at);
-  lost = null;
-  pulse.dataset.live = "on";
-  body.classList.remove("stale");
-  banner.hidden = true;
-  state();
-}
-
-function stale(why, retryAt, act = "") {
-  const first = lost === null;
-  lost = { why, retryAt, act };
-  pulse.dataset.live = "lost";
-  body.classList.add("stale");
-  banner.hidden = false;
-  if (first) for (const node of document.querySelectorAll(".asof")) say(node, clock(shownAt, serverNow()));
-  const button = document.getElementById("reconnect");
-  say(button, act === "login" ? "Log in again" : act === "reload" ? "Load again" : "Reconnect now");
-  state();
-}
-
-function state() {
-  const old = age((serverNow() - shownAt) / 1000);
-  say(document.getElementById("age"), old);
-  if (lost === null) {
-    say(document.getElementById("pulse"), `Live · data ${old} old`);
-    return;
-  }
-  const time = clock(shownAt, serverNow());
-  say(document.getElementById("pulse"), `Not live · data as of ${time}`);
-  say(document.getElementById("stale-what"), `${lost.why} Data as of ${time}, ${old} ago.`);
-  say(document.getElementById("stale-more"), "Nothing below is current. Gateways keep running on their own; overrides still end on time.");
-  const seconds = lost.retryAt === null ? 0 : Math.ceil((lost.retryAt - performance.now()) / 1000);
-  say(document.getElementById("stale-retry"), seconds > 0 ? `Retry in ${seconds} s.` : lost.act ? "" : "Asking again.");
-}
-setInterval(state, 500);
-
-const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-const connection = new Live(`${scheme}//${location.host}${body.dataset.socket}`, { onFrame: apply, onLive: live, onLost: stale });
-document.getElementById("reconnect").addEventListener("click", () => {
-  if (lost?.act) location.reload();
-  else connection.connect();
+listen({
+  onFrame: apply,
+  onStale: (at) => {
+    for (const node of document.querySelectorAll(".asof")) say(node, clock(at, serverNow()));
+  },
 });
