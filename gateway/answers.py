@@ -17,6 +17,7 @@ from aiohttp import web
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.request_plan import Ending, Send, Stop
 from gateway.attempt import Seen
+from gateway.last_good import AGE, Held
 
 # Of a provider's answer these are not the caller's: of the connection, or set anew by our server
 # or by us (a provider may be another Switchgear).
@@ -83,6 +84,12 @@ def failed(stop: Stop, seen: Seen | None, headers: Mapping[str, str]) -> web.Res
     return error(
         status, text, kind="upstream_error", code=stop.reason, headers=headers, retry_after_s=after
     )
+
+
+def again(held: Held, now: float, headers: Mapping[str, str]) -> web.Response:
+    """A good answer of some minutes ago, marked as one."""
+    age = {AGE: str(int(now - held.at))}
+    return web.Response(body=held.body, headers={**passed_on(held.headers), **headers, **age})
 
 
 def _is_the_callers(seen: Seen, stop: Stop) -> bool:

@@ -131,7 +131,8 @@ class Route:
 
     ``deadline_seconds`` covers the whole request. ``attempt_seconds`` bounds one attempt up to its
     answer (of a stream: its first output, which ``first_byte_seconds`` may bound more tightly);
-    ``idle_seconds`` bounds the silence inside a stream.
+    ``idle_seconds`` bounds the silence inside a stream. ``last_good``: while every target is
+    refused, the last good answer to the very same request is given again, marked.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Route:
     attempt_seconds: float = 30.0
     first_byte_seconds: float = 20.0
     idle_seconds: float = 20.0
+    last_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)

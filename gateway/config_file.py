@@ -156,6 +156,7 @@ def _route(table: Table) -> Route:
             attempt_seconds=table.seconds("attempt_seconds", 30.0),
             first_byte_seconds=table.seconds("first_byte_seconds", 20.0),
             idle_seconds=table.seconds("idle_seconds", 20.0),
+            last_good=table.flag("last_good", False),
         )
     )
 

@@ -20,7 +20,7 @@ from controlplane.domain.gate import Refusal
 from controlplane.domain.request import RequestLoop
 from controlplane.domain.request_plan import Ask, Ending, RequestSpec, Send, Stop, Wait
 from controlplane.domain.verdict import Scope, Verdict
-from gateway import answers, config
+from gateway import answers, config, last_good
 from gateway.approvals import Approvals
 from gateway.asked import Asked
 from gateway.attempt import Attempt, Limits, Seen
@@ -29,6 +29,7 @@ from gateway.client_stream import ClientStream
 from gateway.clock import Clock
 from gateway.gates import Gates, Pass
 from gateway.judgement import Judgement, judged, observation_of
+from gateway.last_good import LastGood
 from gateway.ledger import Ledger, Sink
 from gateway.live import Live
 from gateway.opaque import Opaque
@@ -47,6 +48,7 @@ class Path:
     clock: Clock
     draw: Callable[[], float] = random
     approvals: Approvals = field(default_factory=Approvals)
+    last_good: LastGood = field(default_factory=LastGood)
 
 
 class Exchange:
@@ -102,6 +104,9 @@ class Exchange:
         self._told = 0
         self._waited_s = 0.0
         self._gates = Gates(path.live, path.upstream, asked, who.tenant, who.task)
+        self._key_of_answer = (
+            last_good.key_of(asked, operation, who.tenant, route.name) if route.last_good else None
+        )
         self._pass: Pass | None = None
         self._key: config.Key | None = None
         self._seen: Seen | None = None
@@ -121,6 +126,8 @@ class Exchange:
                     self._ledger.write()
                     await clock.sleep(action.seconds)
                     self._waited_s += clock.monotonic() - began
+                elif self._key_of_answer is not None:
+                    return await self._end(action, self._key_of_answer)
                 else:
                     self._close(action)
                     return await self._answer(action)
@@ -245,6 +252,18 @@ class Exchange:
         )
 
     # --- the end ------------------------------------------------------------------------------
+
+    async def _end(self, stop: Stop, key: bytes) -> web.StreamResponse:
+        """Of a route that would rather give its last good answer again than none."""
+        kept, now, seen = self._path.last_good, self._path.clock.monotonic(), self._seen
+        held = kept.find(key, now) if stop.ending is Ending.REFUSED else None
+        if held is not None:
+            self._close(Stop(Ending.SERVED, last_good.DECISION))
+            return answers.again(held, now, self._head.own(last_good.DECISION))
+        if stop.ending is Ending.SERVED and seen is not None and seen.body:
+            kept.keep(key, seen.headers, seen.body, now)
+        self._close(stop)
+        return await self._answer(stop)
 
     def _close(self, stop: Stop) -> None:
         """Tell what is left to tell: the pass, refusals, the outcome."""

@@ -104,6 +104,7 @@ class Routing:
             attempt_seconds=item.attempt_seconds,
             first_byte_seconds=min(known.first_byte_seconds, item.attempt_seconds),
             idle_seconds=known.idle_seconds,
+            last_good=known.last_good,
         )
 
 
