@@ -20,6 +20,8 @@ from typing import Any
 
 from controlplane.cli import files, force, read, write
 from controlplane.cli.client import UNAVAILABLE, Client, Failed, Settings, environment
+from controlplane.cli.completion import completion
+from controlplane.cli.explain import explain, kinds
 from controlplane.cli.show import complain
 
 Run = Callable[[Client, argparse.Namespace], int]
@@ -29,8 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     """The exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    run: Run = options.run
     try:
+        if offline := getattr(options, "offline", None):
+            return int(offline(options))
+        run: Run = options.run
         return run(Client(Settings.read(environment())), options)
     except Failed as error:
         complain(f"switchgear: {error}")
@@ -55,7 +59,20 @@ def _parser() -> argparse.ArgumentParser:
     _reading(verbs)
     _forcing(verbs)
     _writing(verbs)
+    _offline(verbs, parser)
     return parser
+
+
+def _offline(verbs: Any, parser: argparse.ArgumentParser) -> None:
+    """What needs no control plane."""
+    about = "what a kind is, and what its fields mean"
+    one = verbs.add_parser("explain", help=about, description=about)
+    one.add_argument("kind", metavar="KIND[.FIELD]", help=", ".join(kinds()))
+    one.set_defaults(offline=explain)
+    about = "print a script that completes verbs, kinds and names"
+    one = verbs.add_parser("completion", help=about, description=about)
+    one.add_argument("shell", choices=["bash", "zsh"])
+    one.set_defaults(offline=lambda options: completion(options, parser))
 
 
 def _verb(verbs: Any, name: str, run: Run, about: str, forms: str = "table wide json yaml") -> Any:
