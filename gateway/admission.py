@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from controlplane.domain.limits import Concurrency, concurrency, share
+from controlplane.domain.limits import LOW_SHARE, Concurrency, concurrency, share
 from gateway.config import Limits, Provider
-
-LOW_SHARE = 0.75
-"""Low-priority work is refused above this share of the ordinary places."""
 
 
 class Priority(StrEnum):

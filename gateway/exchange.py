@@ -21,6 +21,7 @@ from controlplane.domain.request import RequestLoop
 from controlplane.domain.request_plan import Ask, Ending, RequestSpec, Send, Stop, Wait
 from controlplane.domain.verdict import Scope, Verdict
 from gateway import answers, config, last_good
+from gateway.admission import Priority
 from gateway.approvals import Approvals
 from gateway.asked import Asked
 from gateway.attempt import Attempt, Limits, Seen
@@ -103,7 +104,8 @@ class Exchange:
         self._bodies: dict[Circuit, bytes] = {}
         self._told = 0
         self._waited_s = 0.0
-        self._gates = Gates(path.live, path.upstream, asked, who.tenant, who.task)
+        low = who.priority is Priority.LOW
+        self._gates = Gates(path.live, path.upstream, asked, who.tenant, who.task, low=low)
         self._key_of_answer = (
             last_good.key_of(asked, operation, who.tenant, route.name) if route.last_good else None
         )

@@ -77,7 +77,7 @@ class Pass:
 class Gates:
     """Of one request."""
 
-    __slots__ = ("_asked", "_live", "_spending", "_upstream")
+    __slots__ = ("_asked", "_live", "_low", "_spending", "_upstream")
 
     def __init__(
         self,
@@ -86,10 +86,13 @@ class Gates:
         asked: Asked | Opaque,
         tenant: str,
         task: str | None,
+        *,
+        low: bool = False,
     ) -> None:
         self._live = live
         self._upstream = upstream
         self._asked = asked
+        self._low = low
         self._spending = Spending(live.ceilings, tenant, task) if live.ceilings.any else None
 
     def ask(self, circuit: Circuit, now: float) -> Pass | Refusal:
@@ -100,10 +103,11 @@ class Gates:
             return refusal
         places = live.places(provider)
         in_flight = self._upstream.in_flight(provider)
-        if not places.admits(in_flight, urgent=False) and not (
+        if not places.admits(in_flight, urgent=False, low=self._low) and not (
             live.probes(circuit, now) and places.admits(in_flight, urgent=True)
         ):
-            return Refusal(Gate.CONCURRENCY, "connections")
+            shed = self._low and places.admits(in_flight, urgent=False)
+            return Refusal(Gate.CONCURRENCY, "low" if shed else "connections")
         key = live.key_for(provider, now, self._tokens)
         if isinstance(key, Refusal):
             return key

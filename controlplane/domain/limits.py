@@ -19,6 +19,8 @@ from controlplane.domain.sliding import SlidingSum
 MINUTE_S = 60.0
 ROOM_FOR_PROBES = 16
 """One place in so many is kept for what must not wait behind ordinary calls."""
+LOW_SHARE = 0.75
+"""Low-priority work is refused above this share of the ordinary places."""
 
 
 def share(limit: int, instances: int) -> int:
@@ -111,17 +113,24 @@ class Concurrency:
     """Calls at one time to one dependency. ``reserved`` places are never taken by ordinary calls.
 
     They are for probes of a half-open breaker: without them a provider that hangs fills every
-    place with calls that wait, and nobody can find out that it has come back.
+    place with calls that wait, and nobody can find out that it has come back. ``low``: so many
+    places may be in use before work of low priority is refused, so that it goes first when it gets
+    tight; None: as ordinary calls.
     """
 
     most: int
     reserved: int
+    low: int | None = None
 
-    def admits(self, in_flight: int, *, urgent: bool) -> bool:
+    def admits(self, in_flight: int, *, urgent: bool, low: bool = False) -> bool:
         """True when one more call has a place beside so many."""
+        if low and self.low is not None:
+            return in_flight < self.low
         return in_flight < (self.most if urgent else self.most - self.reserved)
 
 
 def concurrency(most: int) -> Concurrency:
     """A limit with the usual room: a sixteenth, at least 1, none where there is only one place."""
-    return Concurrency(most, max(1, most // ROOM_FOR_PROBES) if most > 1 else 0)
+    reserved = max(1, most // ROOM_FOR_PROBES) if most > 1 else 0
+    ordinary = most - reserved
+    return Concurrency(most, reserved, max(min(1, ordinary), int(ordinary * LOW_SHARE)))

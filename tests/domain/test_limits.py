@@ -139,3 +139,14 @@ def test_ordinary_calls_always_leave_room_for_a_probe(most: int, in_flight: int)
 def test_a_cap_of_0_admits_nobody() -> None:
     assert not concurrency(0).admits(0, urgent=True)
     assert Concurrency(1, 0).admits(0, urgent=False)
+
+
+@given(st.integers(1, 500), st.integers(0, 600))
+def test_low_priority_never_has_a_place_that_ordinary_calls_have_not(
+    most: int, in_flight: int
+) -> None:
+    limit = concurrency(most)
+    if limit.admits(in_flight, urgent=False, low=True):
+        assert limit.admits(in_flight, urgent=False)
+    assert limit.admits(0, urgent=False, low=True), "an idle provider turns nobody away"
+    assert Concurrency(most, 0).admits(in_flight, urgent=False, low=True) == (in_flight < most)

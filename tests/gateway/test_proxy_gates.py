@@ -236,3 +236,33 @@ targets = [{ provider = "narrow", model = "gpt-4.1" }]
         assert (await gateway.chat("beside")).status == 200
         held.cancel()
         await asyncio.gather(held, return_exceptions=True)
+
+
+async def test_low_priority_is_refused_first_at_a_provider_that_fills_up(tmp_path: Path) -> None:
+    more = """
+[[providers]]
+name = "narrow"
+base_url = "{url}/openai/v1"
+keys = [{ name = "main", secret = "one" }]
+max_concurrent = 5
+[[routes]]
+name = "narrow"
+attempt_seconds = 60
+targets = [{ provider = "narrow", model = "gpt-4.1-mini" }]
+"""
+    low = {"x-switchgear-priority": "low"}
+    async with running(tmp_path, more=more) as gateway:
+        # Five places: one is kept for probes, and of the four others low priority has three.
+        gateway.fates(*[Fate.HANG] * 3)
+        held = [asyncio.create_task(gateway.chat("narrow")) for _ in range(3)]
+        await until(lambda: gateway.openai.in_flight == 3)
+        refused = await gateway.chat("narrow", headers=low)
+        assert refused.status == 503
+        assert gates(gateway) == [("concurrency", "low")]
+        assert (await gateway.chat("narrow")).status == 200
+        held.pop().cancel()
+        await until(lambda: gateway.openai.in_flight == 2)
+        assert (await gateway.chat("narrow", headers=low)).status == 200
+        for one in held:
+            one.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
