@@ -58,7 +58,7 @@ class Subject:
 def measure() -> Iterator[Figure]:
     """Throughput and median time at 1 and 32 connections, plain and streamed."""
     with ExitStack() as stack:
-        subjects = _start(stack)
+        subjects = start(stack)
         for stream in (False, True):
             for connections in (1, 32):
                 yield from _compare(subjects, stream, connections)
@@ -71,13 +71,13 @@ def _compare(subjects: dict[str, Subject], stream: bool, connections: int) -> It
     def once(name: str) -> float:
         subject = subjects[name]
         before = _processor_s(subject.process)
-        told = _load(subject.url, stream, connections)
+        told = load(subject.url, stream, connections)
         used = _processor_s(subject.process) - before
         runs[name].append({**told, "cpu_us": used / told["requests"] * 1e6})
         return told["per_s"]
 
     for subject in subjects.values():
-        _load(subject.url, stream, connections, 0.5)  # connections, caches, the first requests
+        load(subject.url, stream, connections, 0.5)  # connections, caches, the first requests
     rates = interleaved({name: partial(once, name) for name in subjects}, ROUNDS)
     say(f"{case}: per_s { ({name: [round(r) for r in all] for name, all in rates.items()}) }")
     rate = {name: median(values) for name, values in rates.items()}
@@ -95,7 +95,7 @@ def _compare(subjects: dict[str, Subject], stream: bool, connections: int) -> It
         yield Figure(f"{case}.added_p50", p50["ours"] - p50[name], "ms", name)
 
 
-def _load(url: str, stream: bool, connections: int, seconds: float = SECONDS) -> dict[str, float]:
+def load(url: str, stream: bool, connections: int, seconds: float = SECONDS) -> dict[str, float]:
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": _WORDS * 20}],
@@ -115,7 +115,7 @@ def _load(url: str, stream: bool, connections: int, seconds: float = SECONDS) ->
     return json.loads(ended.stdout)
 
 
-def _start(stack: ExitStack) -> dict[str, Subject]:
+def start(stack: ExitStack) -> dict[str, Subject]:
     """Start everything; the subjects by name."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="switchgear-bench-")))
     upstream, bare, ours = (_free_port() for _ in range(3))

@@ -25,6 +25,11 @@ class Loop:
         self._timers.append(timer := Timer(when, call))
         return timer
 
+    @property
+    def waiting(self) -> int:
+        """Timers that have not come."""
+        return sum(not timer.cancelled for timer in self._timers)
+
     async def move_to(self, now: float) -> None:
         """Let tasks begin, run what is due, then let the tasks that it woke go on."""
         await asyncio.sleep(0)
@@ -86,11 +91,26 @@ async def test_the_shorter_limit_strikes_first_whichever_was_set_first(
     assert limits.running == 0
 
 
-async def test_what_ended_before_its_time_is_forgotten(limits: TimeLimits) -> None:
+async def test_what_ended_before_its_time_is_forgotten(loop: Loop, limits: TimeLimits) -> None:
     for _ in range(1000):
         with limits.within(60):
             pass
-    assert limits.waiting < 100
+    assert limits.running == 0
+    assert loop.waiting == 1
+    await loop.move_to(60)
+    assert loop.waiting == 0
+
+
+async def test_those_that_run_are_looked_at_once_in_a_time(loop: Loop, limits: TimeLimits) -> None:
+    first = Waiting(limits, 10)
+    await loop.move_to(4)
+    second = Waiting(limits, 10)
+    await loop.move_to(10)
+    assert (first.struck, second.struck, loop.waiting) == (True, False, 1)
+    await loop.move_to(13.9)
+    assert not second.struck
+    await loop.move_to(14)
+    assert (second.struck, loop.waiting) == (True, 0)
 
 
 async def test_somebody_elses_cancellation_stays_one(loop: Loop, limits: TimeLimits) -> None:
