@@ -3,13 +3,16 @@
 Invariant: a report is answered after its commit; while one group is being committed the next one
 gathers, so the number of statements and commits does not grow with the fleet. A lone report goes at
 once; within a burst a group waits a moment for its neighbours. A group that fails is tried report
-by report, so a bad one costs its neighbours nothing. The queue is bounded.
+by report, so a bad one costs its neighbours nothing. The queue is bounded in number and in time:
+a report that has waited for ``MOST_SECONDS`` is asked to come again, before its sender gives up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +30,7 @@ from controlplane.wire.status import InstanceStatus, StatusReceipt
 
 MOST_AT_ONCE = 100
 MOST_WAITING = 5000
+MOST_SECONDS = 3.0
 GATHER_SECONDS = 0.01
 
 log = logging.getLogger(__name__)
@@ -36,6 +40,7 @@ log = logging.getLogger(__name__)
 class _Waiting:
     arrived: Arrived
     answer: asyncio.Future[StatusReceipt]
+    since: float
 
 
 class _Writer:
@@ -47,8 +52,9 @@ class _Writer:
 
     async def put(self, arrived: Arrived) -> StatusReceipt:
         if len(self._queue) >= MOST_WAITING:
-            raise Busy("Too many reports wait here.", retry_after_s=2)
-        waiting = _Waiting(arrived, asyncio.get_running_loop().create_future())
+            raise _busy()
+        answer = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(arrived, answer, time.monotonic())
         self._queue.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._empty())
@@ -56,8 +62,9 @@ class _Writer:
 
     async def _empty(self) -> None:
         while self._queue:
-            count = min(MOST_AT_ONCE, len(self._queue))
-            group = [self._queue.popleft() for _ in range(count)]
+            group = self._next()
+            if not group:
+                return
             try:
                 await _commit(group)
             except Exception as error:
@@ -65,18 +72,43 @@ class _Writer:
             if 0 < len(self._queue) < MOST_AT_ONCE:
                 await asyncio.sleep(GATHER_SECONDS)
 
+    def _next(self) -> list[_Waiting]:
+        """The next group, after those whose senders are about to give up were told to come again.
+
+        What they would say is said by their next report; storing it after they have gone would take
+        the time of others, who then give up too.
+        """
+        group: list[_Waiting] = []
+        oldest = time.monotonic() - MOST_SECONDS
+        while self._queue and len(group) < MOST_AT_ONCE:
+            waiting = self._queue.popleft()
+            if waiting.answer.done():
+                continue
+            if waiting.since < oldest:
+                waiting.answer.set_exception(_busy())
+            else:
+                group.append(waiting)
+        return group
+
     async def _one_by_one(self, group: list[_Waiting], error: Exception) -> None:
-        alone = len(group) == 1
-        if not alone and isinstance(error, psycopg.Error):
+        # What no report is to blame for would fail, and be waited for, once for each of them.
+        blameless = isinstance(error, psycopg.OperationalError)
+        apart = len(group) > 1 and isinstance(error, psycopg.Error) and not blameless
+        if apart:
             log.warning("%d reports are stored one by one: %s", len(group), error)
         for waiting in group:
             try:
-                if alone or not isinstance(error, psycopg.Error):
+                if not apart:
                     raise error
                 await _commit([waiting])
             except Exception as own:
                 if not waiting.answer.done():
                     waiting.answer.set_exception(own)
+
+
+def _busy() -> Busy:
+    # Spread: those who are sent away together must not come back together.
+    return Busy("Too many reports wait here.", retry_after_s=random.randint(1, 4))
 
 
 _writers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Writer] = WeakKeyDictionary()

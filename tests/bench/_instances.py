@@ -1,8 +1,9 @@
 """A fleet in one process: the real watch client, status sender and breakers, without a proxy.
 
 Reads one JSON line on stdin: ``{"url", "per_gateway", "poll_only", "folder", "gateways": [[name,
-token], ...]}``. Says ``ready`` once every instance runs what it was told; ends with stdin, with one
-JSON line of what it saw: the longest answer to a status report, and how many snapshots came.
+token], ...]}``. Says ``ready`` once every instance runs what it was told. Any further line is
+answered with one JSON line of what was seen since the one before: the longest answer to a status
+report (``longest_s``), how many were sent and not taken, and this process's processor time.
 """
 
 from __future__ import annotations
@@ -33,15 +34,31 @@ CIRCUITS = [Circuit("openai", "gpt-4.1-mini"), Circuit("mistral", "mistral-small
 
 
 class Timed(Contact):
-    """Notes the longest wait for an answer."""
+    """Notes how long answers take, those too for which nobody waited any more."""
 
     longest_s = 0.0
+    sent = 0
+    not_taken = 0
 
     async def send_status(self, boot_id: str, body: bytes) -> Answer:
         began = time.monotonic()
-        answer = await super().send_status(boot_id, body)
-        Timed.longest_s = max(Timed.longest_s, time.monotonic() - began)
-        return answer
+        Timed.sent += 1
+        status = 0
+        try:
+            answer = await super().send_status(boot_id, body)
+            status = answer.status
+            return answer
+        finally:
+            # A connection that is refused while nobody listens is no answer, and takes no time.
+            Timed.longest_s = max(Timed.longest_s, time.monotonic() - began)
+            Timed.not_taken += status != 200
+
+    @classmethod
+    def seen(cls) -> dict[str, float]:
+        """What was seen since the last time."""
+        found = {"longest_s": Timed.longest_s, "sent": Timed.sent, "not_taken": Timed.not_taken}
+        Timed.longest_s, Timed.sent, Timed.not_taken = 0.0, 0, 0
+        return found | {"cpu_s": time.process_time()}
 
 
 class PollOnly(Timed):
@@ -97,8 +114,8 @@ async def main() -> None:
         while not all(live.in_force.generation for live in lives):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.read)
-        print(json.dumps({"longest_s": Timed.longest_s}), flush=True)
+        while await asyncio.to_thread(sys.stdin.readline):
+            print(json.dumps(Timed.seen()), flush=True)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,8 @@ class Stand:
     dsn: str
     tokens: tuple[str, ...]
     web_pid: int
+    accepted_at: float
+    """The time of day at which it first accepted a connection."""
 
     def cpu_seconds(self) -> float:
         """Processor time that the web process and its threads have taken (Linux)."""
@@ -123,22 +126,27 @@ def web(dsn: str, tokens: tuple[str, ...], port: int | None = None) -> Iterator[
     command += ["--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "3"]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(dsn), stdout=log, stderr=log)
     try:
-        _wait_until_ready(port, process)
-        yield Stand(port, dsn, tokens, process.pid)
+        accepted_at = _wait_until_ready(port, process)
+        yield Stand(port, dsn, tokens, process.pid, accepted_at)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=20)
         log.close()
 
 
-def _wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> float:
     deadline = time.monotonic() + START_SECONDS
+    accepted_at = 0.0
+    while not accepted_at and time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            accepted_at = time.time()
+        time.sleep(0.02)
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"the web process ended: see {folder() / 'web.log'}")
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2):
-                return
+                return accepted_at
         except OSError:
             time.sleep(0.1)
     raise RuntimeError("the web process did not become ready")

@@ -23,6 +23,7 @@ from controlplane.models import (
     registry,
 )
 from controlplane.notify import Hub
+from controlplane.watch import status
 from tests import builders
 from tests.asgi import Answer, call
 from tests.controlplane.test_watch import force, make_fleet
@@ -378,3 +379,69 @@ async def test_without_postgres_the_answer_is_busy(
     monkeypatch.setattr("controlplane.watch.status.pool", away)
     answer = await report(token, seq=2)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+async def test_a_group_without_postgres_is_answered_together(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def away() -> None:
+        nonlocal tries
+        tries += 1
+        await asyncio.sleep(0.05)
+        raise PoolTimeout("no connection")
+
+    assert (await report(token)).status == 200
+    monkeypatch.setattr("controlplane.watch.status.pool", away)
+    boots = [str(uuid.uuid4()) for _ in range(20)]
+    answers = await asyncio.gather(*(report(token, boot=boot) for boot in boots))
+    assert {answer.status for answer in answers} == {503}
+    # The first alone, its neighbours after it: each on its own would wait for the pool 20 times.
+    assert tries <= 4
+
+
+async def test_a_bad_report_costs_its_neighbours_nothing(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = status.store
+
+    async def store(conn: Any, group: Any, now: Any) -> Any:
+        if any(one.report.slot == "bad" for one in group):
+            await conn.execute("SELECT 1 / 0")
+        return await real(conn, group, now)
+
+    monkeypatch.setattr(status, "store", store)
+    slots = [f"host/{n}" for n in range(10)] + ["bad"] + [f"host/{n}" for n in range(10, 20)]
+    answers = await asyncio.gather(
+        *(report(token, boot=str(uuid.uuid4()), slot=slot) for slot in slots)
+    )
+    assert {slot: a.status for slot, a in zip(slots, answers, strict=True)} == {
+        slot: 422 if slot == "bad" else 200 for slot in slots
+    }
+
+
+async def test_a_report_that_waited_too_long_is_asked_to_come_again(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, hold = asyncio.Event(), asyncio.Event()
+    real = status.store
+
+    async def slow(conn: Any, group: Any, now: Any) -> Any:
+        entered.set()
+        await hold.wait()
+        return await real(conn, group, now)
+
+    monkeypatch.setattr(status, "store", slow)
+    monkeypatch.setattr(status, "MOST_SECONDS", 0.05)
+    first = asyncio.create_task(report(token))
+    await entered.wait()
+    others = [asyncio.create_task(report(token, boot=str(uuid.uuid4()))) for _ in range(3)]
+    while len(status._writers[asyncio.get_running_loop()]._queue) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.1)
+    hold.set()
+    assert (await first).status == 200
+    for answer in await asyncio.gather(*others):
+        assert answer.status == 503
+        assert 1 <= int(answer.headers["retry-after"]) <= 4
