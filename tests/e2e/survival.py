@@ -188,7 +188,8 @@ async def stand(folder: Path) -> AsyncIterator[Stand]:
         _provider(calls) as provider,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as http,
     ):
-        with EmbeddedPostgres(folder / "postgres", for_tests=True) as postgres:
+        # Not the tests' settings: with them a kill loses the last commits, as a power cut would.
+        with EmbeddedPostgres(folder / "postgres") as postgres:
             environ = os.environ | {
                 "DATABASE_URL": postgres.dsn(),
                 "DJANGO_SETTINGS_MODULE": "controlplane.settings",

@@ -1,6 +1,7 @@
 """Desired state arrives, and whatever the stream does, what runs keeps running."""
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway import sse
 from gateway.checkpoint import Checkpoint
@@ -269,3 +272,41 @@ def test_a_frame_without_an_end_is_not_kept_for_ever() -> None:
         assert not list(frames.feed(b"x" * 2**20))
     with pytest.raises(sse.TooLong):
         list(frames.feed(b"x"))
+
+
+told = st.tuples(
+    st.sampled_from(["e1", "e2"]), st.integers(1, 6), st.sampled_from(["Stream", "Poll"])
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.one_of(told, st.just(None)), max_size=12))
+def test_whatever_comes_in_whatever_order_the_disk_holds_what_is_in_force(
+    arrivals: list[tuple[str, int, str] | None],
+) -> None:
+    """Late, doubled and broken snapshots of two epochs: none goes back within its epoch."""
+    clock = FakeClock()
+    live = build.live(clock)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Checkpoint(Path(folder) / "0.json", "demo")
+        contact = Contact(Settings("http://127.0.0.1:9", "t"), "demo")
+        watcher = Watcher(contact, live, checkpoint, clock, ClockOffset(), lambda: 1.0)
+        wanted: tuple[str, int] = ("", 0)
+
+        async def arrive() -> None:
+            nonlocal wanted
+            for arrival in arrivals:
+                if arrival is None:
+                    await watcher._offer(build.snapshot_bytes(9)[:-20], "Stream")
+                    continue
+                epoch, generation, source = arrival
+                raw = build.snapshot_bytes(generation, epoch=epoch)
+                await watcher._offer(raw, "Stream" if source == "Stream" else "Poll")
+                if epoch != wanted[0] or generation > wanted[1]:
+                    wanted = (epoch, generation)
+                assert (live.in_force.epoch, live.in_force.generation) == wanted
+                saved = checkpoint.load()
+                assert saved is not None
+                assert saved.raw == build.snapshot_bytes(wanted[1], epoch=wanted[0])
+
+        asyncio.run(arrive())
