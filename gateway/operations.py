@@ -87,6 +87,7 @@ _KNOWN = {
     for operation in (
         CHAT,
         Operation("completions", _always, tells_usage_when_asked=True),
+        Operation("messages", _always),
         Operation("embeddings", _always),
         Operation("moderations", _always),
         Operation("responses", _response),

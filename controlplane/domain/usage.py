@@ -171,7 +171,10 @@ def _with_reasoning(
     """Output including reasoning. The total tells whether ``completion`` has it already."""
     total = c.get("total_tokens")
     if completion is None:
-        return None, reasoning
+        if total is None or prompt is None or total < prompt or c.invalid:
+            return None, reasoning
+        # Embeddings have no completion, and their total says so: no output is to be estimated.
+        return total - prompt, min(reasoning, total - prompt)
     hidden = total - (prompt or 0) - completion if total is not None else 0
     left_out = reasoning > completion if total is None else hidden == reasoning
     if reasoning and left_out:

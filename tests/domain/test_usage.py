@@ -63,6 +63,11 @@ from controlplane.domain.usage_stream import StreamUsage, total
          Tokens(None, 0, 0, None, 0, invalid=True)),
         ("openai", {"prompt_tokens": 10, "completion_tokens": float("nan")},
          Tokens(10, 0, 0, None, 0, invalid=True)),
+        # embeddings have no completion, as their total says
+        ("openai", {"prompt_tokens": 8, "total_tokens": 8}, Tokens(8, 0, 0, 0, 0)),
+        ("openai", {"prompt_tokens": 8, "total_tokens": 11}, Tokens(8, 0, 0, 3, 0)),
+        ("openai", {"prompt_tokens": 8, "total_tokens": 3}, Tokens(8, 0, 0, None, 0)),
+        ("openai", {"prompt_tokens": 8}, Tokens(8, 0, 0, None, 0)),
         # nothing counted is not known, never 0
         ("openai", {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
          Tokens(None, 0, 0, None, 0)),

@@ -43,6 +43,7 @@ class Shop:
     done: Counter[str] = field(default_factory=Counter)
     keys: list[str] = field(default_factory=list)
     hangs: bool = True
+    usage: dict[str, int] = field(default_factory=lambda: {"input_tokens": 3, "output_tokens": 2})
 
     async def accept(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
@@ -50,9 +51,8 @@ class Shop:
         self.keys.append(request.headers["idempotency-key"])
         if self.hangs:
             await asyncio.sleep(60)
-        usage = {"input_tokens": 3, "output_tokens": 2}
         answer = {"object": "response", "model": body["model"], "status": "completed"}
-        return web.json_response({**answer, "output": [], "usage": usage})
+        return web.json_response({**answer, "output": [], "usage": self.usage})
 
 
 @asynccontextmanager
@@ -163,9 +163,25 @@ async def test_paths_that_are_none_are_not_passed_on(tmp_path: Path) -> None:
         assert slow.done == {}
 
 
-def test_embeddings_and_completions_are_repeatable() -> None:
+def test_completions_messages_and_embeddings_are_repeatable() -> None:
     asked = read(b'{"model": "m", "store": true}')
-    for path in ("chat/completions", "completions", "embeddings", "moderations"):
+    for path in ("chat/completions", "completions", "messages", "embeddings", "moderations"):
         operation = of_path(f"/v1/{path}")
         assert operation is not None
         assert operation.repeatable(asked)
+
+
+async def test_an_embeddings_usage_is_the_providers_and_nothing_is_estimated(
+    tmp_path: Path,
+) -> None:
+    async with shop(tmp_path) as (gateway, slow):
+        slow.hangs = False
+        slow.usage = {"prompt_tokens": 8, "total_tokens": 8}
+        body = {"model": "work", "input": "oak elm"}
+        answer = await gateway.http.post("/v1/embeddings", json=body)
+        assert (answer.status, (await answer.json())["model"]) == (200, "m")
+        assert slow.done == {"/v1/embeddings": 1}
+        (attempt,) = gateway.attempts()
+        assert attempt.tokens is not None
+        counted = (attempt.tokens.input, attempt.tokens.output, attempt.tokens.estimated)
+        assert counted == (8, 0, False)
