@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 
 from controlplane.domain.precedence import Selection
@@ -86,6 +87,15 @@ class Faults:
             with self.of("selector"):
                 parse_selector(read["selector"])
         return Selection(**read)
+
+    def still_to_come(self, field: str, at: datetime | None, now: datetime) -> None:
+        """A fault for a time that has no offset or has passed; None is none."""
+        if at is None:
+            return
+        if at.tzinfo is None:
+            self.add(field, "write a time with its offset, such as 2026-11-30T04:00:00Z")
+        elif at <= now:
+            self.add(field, "write a time that is still to come")
 
     def labels(self, value: object) -> dict[str, str]:
         """Labels as texts that selectors can name."""

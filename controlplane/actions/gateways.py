@@ -27,6 +27,7 @@ class Issued(NamedTuple):
 
     gateway: Gateway
     token: str
+    token_id: int
 
 
 def create(
@@ -48,9 +49,9 @@ def create(
             created_at=now,
             created_by=actor.name,
         )
-        token = _issue(change, gateway, None)
+        issued = _issue(change, gateway, None)
         change.audit("create", "Gateway", written, after={"name": written, "labels": read})
-    return Issued(gateway, token)
+    return issued
 
 
 def relabel(
@@ -82,11 +83,16 @@ def issue_token(
 ) -> Issued:
     """A further token of a gateway; the older ones stay valid until revoked. Needs admin."""
     actor.must_be(Role.ADMIN, "issue a gateway's token")
+    faults = Faults()
+    faults.still_to_come("expires_at", expires_at, now)
+    faults.raise_any("The token was not issued")
     with recorded_change(actor, now) as change:
         gateway = _locked(name)
-        token = _issue(change, gateway, expires_at)
-        change.audit("issue_token", "Gateway", name)
-    return Issued(gateway, token)
+        issued = _issue(change, gateway, expires_at)
+        ends = expires_at.isoformat() if expires_at else None
+        after = {"token": issued.token_id, "expires_at": ends}
+        change.audit("issue_token", "Gateway", name, after=after)
+    return issued
 
 
 def revoke_token(*, actor: Actor, name: str, token_id: int, now: datetime) -> None:
@@ -144,16 +150,16 @@ def digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _issue(change: Change, gateway: Gateway, expires_at: datetime | None) -> str:
+def _issue(change: Change, gateway: Gateway, expires_at: datetime | None) -> Issued:
     token = new_token(_PREFIX)
-    GatewayToken.objects.create(
+    row = GatewayToken.objects.create(
         gateway=gateway,
         sha256=digest(token),
         created_at=change.now,
         created_by=change.actor.name,
         expires_at=expires_at,
     )
-    return token
+    return Issued(gateway, token, row.pk)
 
 
 def _locked(name: str) -> Gateway:

@@ -36,11 +36,13 @@ def issue(
     written = faults.object_name("name", name)
     if role not in Role.values:
         faults.add("role", f"write one of {', '.join(Role.values)}")
+    faults.still_to_come("expires_at", expires_at, now)
     faults.raise_any("The token was not issued")
     with recorded_change(actor, now) as change:
         if ServiceToken.objects.filter(name=written).exists():
             raise Conflict(f"A service token is named {written} already.")
         token = new_token(_PREFIX)
+        ends = expires_at.isoformat() if expires_at else None
         row = ServiceToken.objects.create(
             name=written,
             role=role,
@@ -49,7 +51,9 @@ def issue(
             created_by=actor.name,
             expires_at=expires_at,
         )
-        change.audit("issue_token", "ServiceToken", written, after={"role": role})
+        change.audit(
+            "issue_token", "ServiceToken", written, after={"role": role, "expires_at": ends}
+        )
     return IssuedToken(row, token)
 
 

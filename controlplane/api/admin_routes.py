@@ -18,7 +18,9 @@ from controlplane.api.bodies import Moment, Strict
 from controlplane.api.door import admin, answer
 from controlplane.api.fleet_routes import gateways as gateways_router
 from controlplane.api.overrides import actor_of
-from controlplane.models import Person
+from controlplane.errors import NotFound
+from controlplane.models import GatewayToken, Person, ServiceToken
+from controlplane.reports import credentials
 
 token_routes = Router(tags=["tokens"], auth=admin)
 people_routes = Router(tags=["people"], auth=admin)
@@ -69,6 +71,16 @@ def create_gateway(request: HttpRequest, payload: GatewayIn) -> HttpResponse:
     return answer({"kind": "Gateway", "metadata": _named(made.gateway.name), **_secret(made)}, 201)
 
 
+@gateways_router.get("/{name}/tokens", summary="A gateway's tokens, without secrets", auth=admin)
+def list_gateway_tokens(request: HttpRequest, name: str) -> HttpResponse:
+    """Needs admin. The id is what a token is revoked by; those that are not valid stay listed."""
+    rows, now = credentials.gateway_tokens(name), datetime.now(UTC)
+    if rows is None:
+        raise NotFound(f"No gateway is named {name!r}.")
+    found = [_token("GatewayToken", {"id": row.pk, "gateway": name}, row, now) for row in rows]
+    return answer({"kind": "GatewayTokenList", "items": found})
+
+
 @gateways_router.post(
     "/{name}/tokens", summary="A further token; the others stay valid", auth=admin
 )
@@ -77,7 +89,8 @@ def issue_gateway_token(request: HttpRequest, name: str, payload: ExpiryIn) -> H
     made = gateways.issue_token(
         actor=actor_of(request), name=name, expires_at=payload.expires_at, now=datetime.now(UTC)
     )
-    return answer({"kind": "GatewayToken", "metadata": _named(name), **_secret(made)}, 201)
+    named = _named(name) | {"id": made.token_id}
+    return answer({"kind": "GatewayToken", "metadata": named, **_secret(made)}, 201)
 
 
 class ReasonIn(Strict):
@@ -106,6 +119,17 @@ def revoke_gateway_token(request: HttpRequest, name: str, token_id: int) -> Http
     return HttpResponse(status=204)
 
 
+@token_routes.get("", summary="List service tokens, without secrets")
+def list_tokens(request: HttpRequest) -> HttpResponse:
+    """Needs admin."""
+    now = datetime.now(UTC)
+    found = [
+        _token("ServiceToken", {"name": row.name}, row, now, role=str(row.role))
+        for row in credentials.service_tokens()
+    ]
+    return answer({"kind": "ServiceTokenList", "items": found})
+
+
 @token_routes.post("", summary="Issue a service token; it is shown once")
 def issue_token(request: HttpRequest, payload: TokenIn) -> HttpResponse:
     """Needs admin."""
@@ -125,6 +149,12 @@ def revoke_token(request: HttpRequest, name: str) -> HttpResponse:
     """Needs admin. Invalid at once."""
     tokens.revoke(actor=actor_of(request), name=name, now=datetime.now(UTC))
     return HttpResponse(status=204)
+
+
+@people_routes.get("", summary="List accounts")
+def list_people(request: HttpRequest) -> HttpResponse:
+    """Needs admin."""
+    return answer({"kind": "PersonList", "items": [_person(row) for row in credentials.people()]})
 
 
 @people_routes.post("", summary="Create an account")
@@ -160,6 +190,21 @@ def _named(name: str) -> dict[str, str]:
 
 def _secret(made: gateways.Issued | tokens.IssuedToken) -> dict[str, Any]:
     return {"status": {"token": made.token}}
+
+
+def _token(
+    kind: str,
+    named: dict[str, Any],
+    row: ServiceToken | GatewayToken,
+    now: datetime,
+    **spec: str,
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "metadata": named | {"createdAt": row.created_at, "createdBy": row.created_by},
+        "spec": spec | {"expiresAt": row.expires_at},
+        "status": {"state": credentials.state_of(row, now), "revokedAt": row.revoked_at},
+    }
 
 
 def _person(row: Person) -> dict[str, Any]:

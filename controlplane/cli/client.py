@@ -118,6 +118,10 @@ class Client:
         """Take away what is at this version."""
         self._ask("DELETE", path, None, query, {"If-Match": version})
 
+    def remove(self, path: str) -> None:
+        """Take away what has no version."""
+        self._ask("DELETE", path, None, {})
+
     def _json(
         self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any]
     ) -> Any:

@@ -27,6 +27,8 @@ ABOUT = {
     "budgets": "How many retries a tenant, a circuit or the system may spend, and what it costs.",
     "routes": "A model name that callers use, and the approved targets that serve it, in order.",
     "providers": "What people know of a provider; its status page is linked to.",
+    "tokens": "A service's way in, with a role and an end. Its secret is shown once.",
+    "people": "Who may log in, and as what: viewer, operator or admin.",
     "probes": "A wish that open breakers try again now; each instance obeys it once, within 60 s.",
 }
 _MATCH: Fields = {

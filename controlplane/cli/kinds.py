@@ -247,4 +247,29 @@ KINDS = (
         (_NAME, ("TARGET", target), ("GATEWAYS", where), _ENFORCED, _PHASE, _REASON),
         (("BY", _meta("createdBy")), _AGE),
     ),
+    Kind(
+        "tokens",
+        "ServiceToken",
+        ("tokens", "token"),
+        (
+            _NAME,
+            ("ROLE", lambda i: i["spec"]["role"]),
+            ("STATE", lambda i: i["status"]["state"]),
+            ("EXPIRES", lambda i: age(i["spec"]["expiresAt"])),
+        ),
+        (
+            ("BY", _meta("createdBy")),
+            ("AGE", lambda i: age(i["metadata"].get("createdAt"))),
+        ),
+    ),
+    Kind(
+        "people",
+        "Person",
+        ("people", "person"),
+        (
+            _NAME,
+            ("ROLE", lambda i: i["spec"]["role"]),
+            ("ACTIVE", lambda i: "yes" if i["spec"]["active"] else "no"),
+        ),
+    ),
 )

@@ -14,7 +14,7 @@ from controlplane.actions import tokens
 from controlplane.actions.actor import SYSTEM
 from controlplane.cli import main
 from controlplane.cli.show import plain
-from controlplane.models import AuditEntry, Gateway, Instance, Override, Probe
+from controlplane.models import AuditEntry, Gateway, GatewayToken, Instance, Override, Probe
 from tests import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -382,6 +382,27 @@ def test_an_admin_creates_a_gateway_and_gets_its_token_once(terminal: Terminal) 
     assert Gateway.objects.get(name="other").labels == {"tier": "us"}
     status, said = terminal.run("create", "token", "ci", "--role", "operator")
     assert (status, "sgs_" in said) == (0, True)
+
+
+def test_credentials_are_rotated_with_overlap(terminal: Terminal) -> None:
+    terminal.be("admin")
+    status, said = terminal.run("create", "token", "ci", "--role", "viewer", "--for", "90d")
+    assert (status, "sgs_" in said) == (0, True)
+    said = terminal.run("get", "tokens")[1]
+    assert [line.split()[2] for line in said.splitlines() if line.startswith("ci ")] == ["Valid"]
+    assert terminal.run("revoke", "token", "ci")[0] == 0
+    assert "Revoked" in terminal.run("get", "tokens")[1]
+    terminal.run("rotate", "gateway", "demo")
+    status, said = terminal.run("rotate", "gateway", "demo", "--for", "90d")
+    assert (status, "sgg_" in said, "revoke gateway demo" in said) == (0, True, True)
+    older, newer = GatewayToken.objects.order_by("id")
+    assert terminal.run("revoke", "gateway", "demo", str(older.pk))[0] == 0
+    lines = terminal.run("revoke", "gateway", "demo")[1].splitlines()[1:]
+    states = {int(line.split()[0]): line.split()[1] for line in lines}
+    assert states == {older.pk: "Revoked", newer.pk: "Valid"}
+    assert terminal.run("revoke", "gateway", "demo", "999999")[0] == 3
+    terminal.be("viewer")
+    assert terminal.run("get", "tokens")[0] == 6
 
 
 def test_the_audit_is_searched_and_exported(terminal: Terminal) -> None:

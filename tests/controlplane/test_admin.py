@@ -26,6 +26,7 @@ WRITES: list[tuple[str, str, Any]] = [
     ("PATCH", "/people/oncall", {"permissions": {}}),
     ("PATCH", "/people/oncall", {"role": None}),
 ]
+LISTS = ["/tokens", "/people", "/gateways/demo/tokens"]
 
 
 def caller(role: Role) -> Caller:
@@ -46,6 +47,8 @@ def test_nobody_else_may(admin: Caller, role: Role) -> None:
     before = AuditEntry.objects.count()
     for method, path, body in WRITES:
         assert other(method, path, body).status_code == 403, (path, body)
+    for path in LISTS:
+        assert other("GET", path).status_code == 403, path
     assert AuditEntry.objects.count() == before
     assert Person.objects.get(username="oncall").role == Role.OPERATOR
 
@@ -99,3 +102,34 @@ def test_the_last_admin_stays() -> None:
     with pytest.raises(Conflict, match="no active admin"):
         people.update(actor=SYSTEM, name="root", active=False, now=builders.now())
     assert Person.objects.get(username="root").is_active
+
+
+def test_credentials_are_listed_without_their_secrets(admin: Caller) -> None:
+    soon = (builders.now() + timedelta(days=1)).isoformat()
+    body = {"name": "ci", "role": "viewer", "expiresAt": soon}
+    secret = admin("POST", "/tokens", body).json()["status"]["token"]
+    first = admin("POST", "/gateways/demo/tokens", {}).json()
+    second = admin("POST", "/gateways/demo/tokens", {"expiresAt": soon}).json()
+    assert admin("DELETE", f"/gateways/demo/tokens/{first['metadata']['id']}").status_code == 204
+    ServiceToken.objects.filter(name="ci").update(expires_at=builders.ago(1))
+    texts = [admin("GET", path).content.decode() for path in LISTS]
+    for told in (secret, first["status"]["token"], second["status"]["token"], "sha256", "password"):
+        assert not any(told in text for text in texts)
+    states = {i["metadata"]["name"]: i["status"]["state"] for i in json.loads(texts[0])["items"]}
+    assert states == {"admin-tests": "Valid", "ci": "Expired"}
+    listed = {i["metadata"]["id"]: i["status"]["state"] for i in json.loads(texts[2])["items"]}
+    assert listed[first["metadata"]["id"]] == "Revoked"
+    assert listed[second["metadata"]["id"]] == "Valid"
+    assert [i["metadata"]["name"] for i in json.loads(texts[1])["items"]] == ["oncall"]
+    assert admin("GET", "/gateways/nobody/tokens").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/tokens", "/gateways/demo/tokens"])
+@pytest.mark.parametrize("at", ["2020-01-01T00:00:00Z", "2040-01-01T00:00:00"])
+def test_an_end_that_has_passed_or_has_no_offset_is_a_422(
+    admin: Caller, path: str, at: str
+) -> None:
+    body = {"expiresAt": at} | ({"name": "ci", "role": "viewer"} if path == "/tokens" else {})
+    answer = admin("POST", path, body)
+    assert answer.status_code == 422
+    assert [fault["field"] for fault in answer.json()["errors"]] == ["expiresAt"]
