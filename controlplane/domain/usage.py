@@ -86,11 +86,11 @@ def find_usage(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The usage object inside an answer or a stream event; ``answer`` itself when it is one."""
     for name in ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics"):
         inner = answer.get(name)
-        if inner and isinstance(inner, Mapping):
+        if inner and isinstance(inner, dict):
             return inner
     for name in ("message", "response", "x_groq", "metadata", "meta", "delta"):
         inner = answer.get(name)
-        if isinstance(inner, Mapping):
+        if isinstance(inner, dict):
             found = find_usage(inner)
             if found is not None:
                 return found
@@ -105,7 +105,7 @@ def client_asked_for_usage(request: Mapping[str, Any]) -> bool:
 
 def is_usage_only(event: Mapping[str, Any]) -> bool:
     """An OpenAI stream's usage chunk: not forwarded to a client that did not ask for it."""
-    return event.get("choices") == [] and isinstance(event.get("usage"), Mapping)
+    return event.get("choices") == [] and isinstance(event.get("usage"), dict)
 
 
 def _counted(provider: str, usage: Mapping[str, Any]) -> Tokens | None:

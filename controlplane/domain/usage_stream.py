@@ -30,6 +30,7 @@ _DELIVERED = re.compile(
     rb'\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"'
 )
 _MOST_FIELDS = 40
+_RAW = (bytes, bytearray)  # a union of both is made anew for each question
 _UNMEASURED = 16 * 1024
 
 
@@ -64,10 +65,10 @@ class StreamUsage:
         """
         if isinstance(data, str):
             data = data.encode("utf-8", "replace")
-        elif isinstance(data, Mapping):
+        elif not isinstance(data, _RAW):
+            if not isinstance(data, Mapping):
+                return False
             data = json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "replace")
-        elif not isinstance(data, bytes | bytearray):
-            return False
         self.measure(data)
         for marker in USAGE_MARKERS:
             if marker in data:
@@ -78,7 +79,7 @@ class StreamUsage:
             event = decode(bytes(data))
         except (ValueError, RecursionError):
             return False
-        return isinstance(event, Mapping) and self._note(event)
+        return isinstance(event, dict) and self._note(event)
 
     def measure(self, data: bytes | bytearray) -> None:
         """Count the output in one event or in several, none of which holds usage.
@@ -102,7 +103,7 @@ class StreamUsage:
 
     def _note(self, event: Mapping[str, Any]) -> bool:
         for holder in (event, event.get("message"), event.get("response")):
-            if isinstance(holder, Mapping):
+            if isinstance(holder, dict):
                 model = holder.get("model") or holder.get("modelVersion")
                 tier = holder.get("service_tier")
                 self.served_model = model if isinstance(model, str) else self.served_model

@@ -82,14 +82,14 @@ def _failure_inside(body: Mapping[str, Any], reasons: list[str]) -> Mapping[str,
     if body.get("status") == "failed":
         return {"code": "server_error", **body}
     base = body.get("base_resp")
-    if isinstance(base, Mapping) and base.get("status_code"):
+    if isinstance(base, dict) and base.get("status_code"):
         return body
     feedback = body.get("promptFeedback")
-    if isinstance(feedback, Mapping) and feedback.get("blockReason"):
+    if isinstance(feedback, dict) and feedback.get("blockReason"):
         return {"code": "content_filter", "message": str(feedback["blockReason"])}
     choices = body.get("choices")
     for choice in choices[:20] if isinstance(choices, list) else ():
-        if isinstance(choice, Mapping) and choice.get("error"):
+        if isinstance(choice, dict) and choice.get("error"):
             return choice
     if choices == [] or "error" in reasons:
         return {"code": "upstream_error", "message": "provider returned error"}

@@ -100,6 +100,8 @@ def normal(code: str) -> str:
 
 def parse_body(body: Any) -> Any:
     """JSON text as an object; other text, and what is parsed already, as it is."""
+    if isinstance(body, dict):
+        return body
     if isinstance(body, bytes | bytearray):
         body = bytes(body).decode("utf-8", "replace")
     if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):

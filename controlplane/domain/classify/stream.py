@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _DONE = b"[DONE]"
+_RAW = (bytes, bytearray)  # a union of both is made anew for each question
 # One of these stands in every event that ends or fails a stream of the providers we know. Inside
 # generated text the quotes are escaped, so prose about an "error" costs no parse. Few and short,
 # because each is searched in every event: fifteen of them cost as much as parsing a short event.
@@ -74,7 +75,7 @@ class StreamProgress:
         self.events += 1
         if isinstance(data, str):
             data = data.encode("utf-8", "replace")
-        if isinstance(data, bytes | bytearray):
+        if isinstance(data, _RAW):
             raw = bytes(data)
             if raw.strip() == _DONE:
                 self.finished = True
