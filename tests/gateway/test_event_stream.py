@@ -79,6 +79,18 @@ def test_many_events_at_once_say_what_each_of_them_says(events: list[bytes], hid
     assert at_once.usage.delivered_tokens == one_by_one.usage.delivered_tokens
 
 
+def test_a_long_stream_is_measured_as_it_goes_and_not_kept() -> None:
+    event = b'data: {"choices":[{"delta":{"content":"one two, \\"three\\""}}]}\n\n'
+    short, long = EventStream("p", hide_usage=False), EventStream("p", hide_usage=False)
+    short.feed(event)
+    for _ in range(100):
+        long.feed(event * 20)
+        assert len(b"".join(long.usage._unmeasured)) < 2**14 + len(event) * 20
+    one, many = short.usage.result().output, long.usage.result().output
+    assert one == 5
+    assert many == 2000 * 18 // 4
+
+
 def test_usage_that_stands_beside_output_stays() -> None:
     """Some providers put it into the last chunk with choices, asked or not."""
     event = (
