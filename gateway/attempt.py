@@ -186,10 +186,12 @@ class Attempt:
         """Pass a body on without looking at it, in constant memory once it is long."""
         seen, content, held = self._seen, response.content, b""
         seen.first_byte_s = self._since()
+        # Events are waited for one by one: they go on as they come.
+        least = 1 if response.content_type == "text/event-stream" else PIPED_FROM
         while not content.at_eof():
             held += await content.readany()
             limit.touch()
-            if len(held) < PIPED_FROM:
+            if len(held) < least:
                 continue
             if not seen.piped:
                 seen.piped = True

@@ -62,7 +62,8 @@ class Store:
     cut_after: int = 0
     early: bool = False
     url: str = ""
-    reads: asyncio.Event = field(default_factory=asyncio.Event)
+    events: asyncio.Event | None = None
+    """When to send the second of two events."""
 
     async def accept(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -77,6 +78,13 @@ class Store:
             if got.size <= MIB:
                 got.body += piece
         got.sha256 = digest.hexdigest()
+        if self.events is not None:
+            stream = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await stream.prepare(request)
+            await stream.write(b"data: 1\n\n")
+            await self.events.wait()
+            await stream.write(b"data: 2\n\n")
+            return stream
         if self.pieces == 1:
             return web.Response(
                 status=self.status, body=self.answer, content_type="application/json"
@@ -255,6 +263,17 @@ async def test_a_large_answer_is_passed_on_piece_by_piece(tmp_path: Path) -> Non
         assert peak < 32 * MIB
         await until(gateway.outcomes)
         assert [one.success for one in gateway.outcomes()] == [True]
+
+
+async def test_events_that_are_not_read_go_on_as_they_come(tmp_path: Path) -> None:
+    async with store(tmp_path) as (gateway, kept):
+        kept.events = asyncio.Event()
+        body = {"stream": True, "assistant_id": "a"}
+        answer = await gateway.http.post("/v1/threads/runs", json=body, headers=ROUTE)
+        assert await answer.content.readany() == b"data: 1\n\n"
+        kept.events.set()
+        assert await answer.content.read() == b"data: 2\n\n"
+        assert answer.headers["content-type"] == "text/event-stream"
 
 
 async def test_an_answer_that_is_cut_breaks_off_without_words_of_ours(tmp_path: Path) -> None:
