@@ -55,6 +55,7 @@ def populate(number: int, *, incident: bool) -> None:
     fleet = gateways()
     instances = [one for members in fleet.values() for one in members]
     everything = circuits(number)
+    end = builders.now()  # once: a minute may end while this is written
     builders.retry_budget("circuits", "circuit")
     builders.retry_budget("system", "system")
     for one in instances:
@@ -68,7 +69,7 @@ def populate(number: int, *, incident: bool) -> None:
             bad = sick and minute < 12
             failed = int(calls * (0.3 + 0.1 * (place % 4))) if bad else int(calls * 0.004)
             builders.rollup(
-                next(iter(fleet)), circuit, builders.ago(60 * minute),
+                next(iter(fleet)), circuit, end - timedelta(minutes=minute),
                 attempts=calls, firsts=int(calls * 0.95), retries=calls // (11 if bad else 100),
                 failed=failed, refused_breaker=calls if bad else 0, refused_budget=9 if bad else 0,
                 cost_gbp=Decimal(calls) / 800, wasted_gbp=Decimal(failed) / 1500,

@@ -14,7 +14,8 @@ from tests import builders
 from tests.browser import chromium, new_page
 from tests.dashboard import stories
 from tests.dashboard.server import WebProcess
-from tests.dashboard.test_browser import log_in
+from tests.dashboard.test_browser import live, log_in
+from tests.dashboard.test_find import a_request
 
 pytestmark = pytest.mark.browser
 THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
@@ -54,6 +55,10 @@ def test_every_page_reads_in_both_themes(page: Page, web: WebProcess) -> None:
         rooms = [f"/overrides/{one.name}"]
     rooms += [f"/circuits/{sick.provider}%2F{sick.model}%40{sick.region}"]
     rooms += [f"/budgets/{RetryBudget.objects.latest('id').name}", "/overrides/new"]
+    worst = builders.ago(60 * (stories.LENGTH - 24))
+    rooms += [f"/?at={worst:%Y-%m-%dT%H:%M}Z", "/find?q=openai", "/find?q=nothing-is-so-named"]
+    rooms += ["/incident?from=x", "/tasks/never-seen", "/tasks/invoice-7"]
+    a_request("invoice-7")
     log_in(page, web)
     for theme in THEMES:
         page.emulate_media(color_scheme=theme)
@@ -65,19 +70,30 @@ def test_every_page_reads_in_both_themes(page: Page, web: WebProcess) -> None:
     assert {where: what for where, what in found.items() if what} == {}
 
 
-def test_the_dialogs_and_the_stale_wall_read_too(page: Page, web: WebProcess) -> None:
+def test_the_dialogs_and_the_stale_pages_read_too(page: Page, web: WebProcess) -> None:
     one = builders.instance(builders.gateway("chat"))
     builders.circuit_state(one, builders.circuit(), "Open")
+    builders.circuit_state(one, builders.circuit(model="gpt-4.1"))
     log_in(page, web)
-    page.keyboard.press("?")
-    expect(page.locator("#keys")).to_be_visible()
-    assert complaints(page) == []
-    page.keyboard.press("Escape")
-    page.locator(".card").focus()
-    page.keyboard.press("o")
-    expect(page.locator("#force-form")).to_be_visible()
-    assert complaints(page) == []
-    page.keyboard.press("Escape")
+    found = {}
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        page.keyboard.press("?")
+        expect(page.locator("#keys")).to_be_visible()
+        found["keys", theme] = complaints(page)
+        page.keyboard.press("Escape")
+        page.locator(".card").focus()
+        page.keyboard.press("o")
+        expect(page.locator("#force-form")).to_be_visible()
+        found["force", theme] = complaints(page)
+        page.keyboard.press("Escape")
+    other = page.context.new_page()
+    other.goto(f"{web.url}/gateways")
+    live(other)
     web.kill()
-    expect(page.locator("#stale")).to_be_visible()
-    assert complaints(page) == []
+    for name, lost in {"wall": page, "gateways": other}.items():
+        expect(lost.locator("#stale")).to_be_visible()
+        for theme in THEMES:
+            lost.emulate_media(color_scheme=theme)
+            found[f"{name}, stale", theme] = complaints(lost)
+    assert {where: what for where, what in found.items() if what} == {}
