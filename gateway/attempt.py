@@ -102,6 +102,8 @@ class Seen:
 class Attempt:
     """Makes one call. Used once."""
 
+    __slots__ = ("_began", "_call", "_clock", "_limits", "_out", "_seen", "_upstream")
+
     def __init__(
         self, upstream: Upstream, call: Call, limits: Limits, out: Out, clock: Clock
     ) -> None:

@@ -26,6 +26,8 @@ class _Answer(web.StreamResponse):
 class ClientStream:
     """The way to one caller. ``head`` makes the answer's headers from the provider's."""
 
+    __slots__ = ("_head", "_request", "_response", "sent")
+
     def __init__(self, request: web.BaseRequest, head: answers.Head) -> None:
         self._request = request
         self._head = head

@@ -55,6 +55,10 @@ class Path:
 class Exchange:
     """One request. Used once, by the task of its handler."""
 
+    __slots__ = ("_asked", "_bodies", "_deadline", "_delivery", "_gates", "_head", "_key",
+                 "_key_of_answer", "_ledger", "_loop", "_operation", "_out", "_pass", "_passed_on",
+                 "_path", "_request", "_route", "_seen", "_told", "_waited_s")  # fmt: skip
+
     def __init__(
         self,
         path: Path,
