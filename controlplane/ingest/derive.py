@@ -46,6 +46,11 @@ DELETE FROM rollup_dirty WHERE (grain, at) IN (
     ORDER BY at DESC LIMIT %s FOR UPDATE SKIP LOCKED)
 RETURNING at
 """
+_RATES = """
+INSERT INTO rollup_hour_rate
+SELECT DISTINCT %(start)s::timestamptz, fx_id FROM attempt
+WHERE fx_id IS NOT NULL AND occurred_at >= %(start)s AND occurred_at < %(end)s
+"""
 _SUMS = ", ".join((*COUNTERS, *MONEY))
 _CIRCUIT_MINUTES = f"""
 WITH bins AS (
@@ -135,8 +140,11 @@ def _derive_minutes(conn: Connection, minutes: list[datetime], now: datetime) ->
 
 
 def derive_hour(conn: Connection, values: dict[str, Any]) -> None:
-    """Both hour grains of [start, end), inside the caller's transaction."""
+    """Both hour grains of [start, end), their splits and rates; in the caller's transaction."""
     conn.execute("DELETE FROM rollup_hour WHERE hour = %(start)s", values)
     conn.execute("DELETE FROM rollup_hour_tenant WHERE hour = %(start)s", values)
     given = values | {"idle": TASK_IDLE, "tenants": MOST_TENANTS}
     conn.execute(named_sql(_SQL / "derive_hour.sql").encode(), given)
+    conn.execute("SELECT switchgear_split_hours(%(start)s, %(end)s)", values)
+    conn.execute("DELETE FROM rollup_hour_rate WHERE hour = %(start)s", values)
+    conn.execute(_RATES, values)

@@ -58,6 +58,21 @@ def ensure_ahead_now(conn: Connection, now: datetime) -> int:
     return int(row[0])
 
 
+def ensure_range_now(conn: Connection, first: date, last: date) -> int:
+    """Make the days from ``first`` to ``last`` for whoever is about to send old events.
+
+    A statement a day (``conn`` must autocommit), so that no lock is held for longer than one takes.
+    """
+    made = 0
+    day = first
+    while day <= last:
+        row = conn.execute(_ENSURE, (day, day)).fetchone()
+        assert row is not None
+        made += int(row[0])
+        day += timedelta(days=1)
+    return made
+
+
 def drop_expired(conn: Connection, now: datetime, retention: timedelta) -> list[str]:
     """Drop whole days older than ``retention``; returns their names. ``conn`` must autocommit.
 

@@ -32,6 +32,8 @@ def _ages(retention: timedelta) -> tuple[tuple[str, str, timedelta], ...]:
         ("rollup_circuit_minute", "minute", retention),
         ("rollup_hour", "hour", HOURS_KEPT),
         ("rollup_hour_tenant", "hour", HOURS_KEPT),
+        ("rollup_hour_split", "hour", HOURS_KEPT),
+        ("rollup_hour_rate", "hour", HOURS_KEPT),
     )
 
 

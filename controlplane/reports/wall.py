@@ -8,7 +8,7 @@ Rates are per second or per minute over a sliding minute; money is £, exact.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from controlplane.reports.wall_rows import MinuteRow, Now, Trail, Wall
 
 _SQL = Path(__file__).parent / "sql"
 NOW, TRAIL, PAST = _SQL / "wall_now.sql", _SQL / "wall_trail.sql", _SQL / "wall_past.sql"
-_UP_TO_NOW = {"at": None}
+# How far this process's clock may be from Postgres' own.
+_AROUND = timedelta(days=1)
 
 
 class Rates(Struct, frozen=True):
@@ -95,6 +96,12 @@ def _now(row: Any) -> Now:
     return msgspec.json.decode(row[0], type=Now)
 
 
+def trail_values(at: datetime | None = None) -> dict[str, datetime | None]:
+    """What ``TRAIL`` asks for: a moment of the past, or now by Postgres' clock."""
+    near = at or datetime.now(UTC)
+    return {"at": at, "first": near - _AROUND, "last": near + _AROUND}
+
+
 def _trail(row: Any) -> Trail:
     return msgspec.json.decode(row[0], type=Trail)
 
@@ -104,7 +111,7 @@ def read() -> Wall:
     with connection.cursor() as cursor:
         cursor.execute(named_sql(NOW))
         now = _now(cursor.fetchone())
-        cursor.execute(named_sql(TRAIL), _UP_TO_NOW)
+        cursor.execute(named_sql(TRAIL), trail_values())
         return Wall(now, _trail(cursor.fetchone()))
 
 
@@ -113,11 +120,11 @@ def read_past(at: datetime) -> Wall:
 
     Its ``version`` is 0: it is never newer than anything.
     """
-    moment = {"at": at.replace(second=0, microsecond=0) - timedelta(milliseconds=1)}
+    moment = at.replace(second=0, microsecond=0) - timedelta(milliseconds=1)
     with connection.cursor() as cursor:
-        cursor.execute(named_sql(PAST), moment)
+        cursor.execute(named_sql(PAST), {"at": moment})
         now = _now(cursor.fetchone())
-        cursor.execute(named_sql(TRAIL), moment)
+        cursor.execute(named_sql(TRAIL), trail_values(moment))
         return Wall(now, _trail(cursor.fetchone()))
 
 
@@ -137,4 +144,4 @@ async def read_now() -> Now:
 async def read_trail() -> Trail:
     """The last quarter of an hour, over the process's pool."""
     async with (await pool()).connection() as conn:
-        return _trail(await (await conn.execute(named_sql(TRAIL), _UP_TO_NOW)).fetchone())
+        return _trail(await (await conn.execute(named_sql(TRAIL), trail_values())).fetchone())

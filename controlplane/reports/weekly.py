@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -23,6 +24,7 @@ from msgspec import Struct
 
 from controlplane.domain.calendar import Week, last_finished, zone_named
 from controlplane.domain.circuit import Circuit
+from controlplane.domain.rollup import hour_of
 from controlplane.errors import InvalidInput
 from controlplane.models.pool import named_sql
 from controlplane.reports.figures import ZERO, Figures, Known
@@ -34,7 +36,7 @@ IDLE = timedelta(minutes=15)
 OLD = timedelta(days=7)
 # What stands for a task without an attempt, and for attempts and tasks that name no route.
 NO_KEY = ""
-_WEEKLY = Path(__file__).parent / "sql" / "weekly.sql"
+_SQL = Path(__file__).parent / "sql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ class _Document(Struct, frozen=True):
     rates: list[Rate]
     circuits: dict[str, tuple[str, str, str]]
     gateways: dict[str, str]
+    ready: bool = True
 
 
 def question(week: str, zone: str, by: str, now: datetime) -> Question:
@@ -195,9 +198,7 @@ def weekly(asked: Question, now: datetime) -> Weekly:
         "now": now,
         "idle": IDLE,
     }
-    with connection.cursor() as cursor:
-        cursor.execute(named_sql(_WEEKLY), values)
-        document = msgspec.json.decode(cursor.fetchone()[0], type=_Document)
+    document = _document(values, whole_hours=all(at == hour_of(at) for at in midnights))
     sums = _Sums(document)
     name = _namer(asked.by, document)
     keys = sorted(sums.keys(), key=lambda key: (key == NO_KEY, name(key)))
@@ -213,6 +214,17 @@ def weekly(asked: Question, now: datetime) -> Weekly:
         incomplete=start < now - timedelta(days=settings.RAW_RETENTION_DAYS),
         running=now < end,
     )
+
+
+def _document(values: dict[str, Any], *, whole_hours: bool) -> _Document:
+    """From the hours if all of them are derived, which takes milliseconds, else from the events."""
+    with connection.cursor() as cursor:
+        for name in ("weekly_hours", "weekly") if whole_hours else ("weekly",):
+            cursor.execute(named_sql(_SQL / f"{name}.sql"), values)
+            document = msgspec.json.decode(cursor.fetchone()[0], type=_Document)
+            if document.ready:
+                break
+    return document
 
 
 def _namer(by: str, document: _Document) -> Callable[[str], str]:

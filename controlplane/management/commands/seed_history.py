@@ -27,6 +27,7 @@ from controlplane import env
 from controlplane.actions import gateways, prices
 from controlplane.actions.actor import SYSTEM
 from controlplane.domain.calendar import Week, last_finished, zone_named
+from controlplane.ingest.partitions import ensure_range_now
 from controlplane.local.ports import free_port
 from controlplane.models import Gateway, GatewayToken
 
@@ -69,6 +70,7 @@ class Command(BaseCommand):
             raise CommandError("--tasks-per-week: write a number from 1")
         for line in prices.seed(now):
             self.stdout.write(f"added {line}")
+        _make_days(weeks)
         began, before = time.monotonic(), _stored()
         with _tokens(now) as tokens, self._door(options["url"]) as url:
             order = {
@@ -163,6 +165,17 @@ def _weeks(count: int, now: datetime) -> list[Week]:
             f" write 1 to {most}"
         )
     return [newest.shifted(-back) for back in reversed(range(count))]
+
+
+def _make_days(weeks: list[Week]) -> None:
+    """Have the partitions ready: a batch that has to make one keeps its lane from live gateways."""
+    zone = zone_named(settings.REPORT_ZONE)
+    # A task that begins in a week may end within the hour after it.
+    first, last = weeks[0].bounds(zone)[0], weeks[-1].bounds(zone)[1] + timedelta(hours=1)
+    connection.ensure_connection()
+    ensure_range_now(
+        connection.connection, first.astimezone(UTC).date(), last.astimezone(UTC).date()
+    )
 
 
 @contextlib.contextmanager

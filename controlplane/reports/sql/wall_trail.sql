@@ -1,5 +1,8 @@
 -- The quarter of an hour up to now (at: NULL) or to a moment of the past: minutes, transitions, and
 -- why the worst circuits fail.
+-- The moment is asked for by itself wherever it is needed, so that the days of the event tables are
+-- pruned before they are looked into; "first" and "last", a day around it, spare the planner all
+-- the others: with thirty days it took longer to plan than to run.
 -- Bounded in every part: 16 minutes, the newest 20,000 transitions and redeliveries, 500 failed
 -- attempts a circuit.
 WITH derived AS (
@@ -17,22 +20,22 @@ WITH derived AS (
     FROM (
         SELECT circuit_id, minute, attempts, firsts, retries, failed, refused_breaker,
                refused_override, refused_budget, cost_gbp, wasted_gbp, unpriced, would_refuse
-        FROM rollup_minute, span
-        WHERE minute >= span.since AND minute <= span.upto
+        FROM rollup_minute
+        WHERE minute >= (SELECT since FROM span) AND minute <= (SELECT upto FROM span)
           AND (%(at)s::timestamptz IS NULL OR minute >= (SELECT upto FROM derived))
         UNION ALL
         -- Of the past only: derived minutes are kept longer than the gateways' own.
         SELECT circuit_id, minute, attempts, firsts, retries, failed, refused_breaker,
                refused_override, refused_budget, cost_gbp, wasted_gbp, unpriced, would_refuse
-        FROM rollup_circuit_minute, span
-        WHERE minute >= span.since AND minute <= span.upto
+        FROM rollup_circuit_minute
+        WHERE minute >= (SELECT since FROM span) AND minute <= (SELECT upto FROM span)
           AND %(at)s::timestamptz IS NOT NULL AND minute < (SELECT upto FROM derived)
     ) AS r
     GROUP BY r.circuit_id, r.minute
 ), failing AS (
     SELECT m.circuit_id
-    FROM minutes m, span
-    WHERE m.minute > span.upto - interval '2 minutes' AND m.failed > 0
+    FROM minutes m
+    WHERE m.minute > (SELECT upto FROM span) - interval '2 minutes' AND m.failed > 0
     GROUP BY m.circuit_id
     ORDER BY sum(m.failed) DESC
     LIMIT 20
@@ -54,8 +57,10 @@ SELECT json_build_object(
         ) ORDER BY t.occurred_at, t.number), '[]')
         FROM (
             SELECT t.*
-            FROM transition t, span
-            WHERE t.occurred_at >= span.since AND t.occurred_at <= span.upto
+            FROM transition t
+            WHERE t.occurred_at >= (SELECT since FROM span)
+              AND t.occurred_at <= (SELECT upto FROM span)
+              AND t.occurred_at BETWEEN %(first)s AND %(last)s
             ORDER BY t.occurred_at DESC
             LIMIT 20000
         ) AS t
@@ -67,10 +72,11 @@ SELECT json_build_object(
             FROM failing f
             CROSS JOIN LATERAL (
                 SELECT a.reason
-                FROM attempt a, span
+                FROM attempt a
                 WHERE a.circuit_id = f.circuit_id
-                  AND a.occurred_at > span.upto - interval '2 minutes'
-                  AND a.occurred_at <= span.upto
+                  AND a.occurred_at > (SELECT upto FROM span) - interval '2 minutes'
+                  AND a.occurred_at <= (SELECT upto FROM span)
+                  AND a.occurred_at BETWEEN %(first)s AND %(last)s
                   AND a.counts
                 ORDER BY a.occurred_at DESC
                 LIMIT 500
@@ -82,8 +88,9 @@ SELECT json_build_object(
         SELECT json_build_array(h.minute, h.wasted::text)
         FROM (
             SELECT r.minute, sum(r.wasted_gbp) AS wasted
-            FROM rollup_minute r, span
-            WHERE r.minute >= span.upto - interval '1 hour' AND r.minute <= span.upto
+            FROM rollup_minute r
+            WHERE r.minute >= (SELECT upto FROM span) - interval '1 hour'
+              AND r.minute <= (SELECT upto FROM span)
             GROUP BY r.minute
         ) AS h
         WHERE h.wasted > 0
@@ -99,6 +106,7 @@ SELECT json_build_object(
             WHERE a.role = 'redelivery'
               AND a.occurred_at > (SELECT upto - interval '5 minutes' FROM span)
               AND a.occurred_at <= (SELECT upto FROM span)
+              AND a.occurred_at BETWEEN %(first)s AND %(last)s
             ORDER BY a.occurred_at DESC
             LIMIT 20000
         ), reach AS MATERIALIZED (

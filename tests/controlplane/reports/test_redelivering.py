@@ -68,7 +68,7 @@ def test_only_redeliveries_of_the_days_concerned_are_read() -> None:
         cursor.execute("SET enable_seqscan = off")
         try:
             explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + named_sql(wall.TRAIL)
-            cursor.execute(explain, {"at": moment})
+            cursor.execute(explain, wall.trail_values(moment))
             nodes = _nodes(cursor.fetchone()[0][0]["Plan"])
         finally:
             cursor.execute("RESET enable_seqscan")

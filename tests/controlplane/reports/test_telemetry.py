@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from controlplane.ingest.derive import derive
-from controlplane.reports import telemetry
+from controlplane.reports import telemetry, wall
 from tests.controlplane.ingest.batches import attempt, batch, now, outcome, refusal, transition
 from tests.controlplane.ingest.conftest import Sender
 
@@ -199,6 +199,16 @@ RANGE = {"start": START, "end": START + 2 * HOUR}
         ),
         ("tenants_by_waste", RANGE | {"limit": 20}, {"rollup_hour_tenant_pkey"}),
         ("lost_telemetry", {"since": START}, {"receipt_pkey", "dead_letter_of_instance"}),
+        (
+            "wall_now",
+            {"unused": 0},
+            {"rollup_minute_by_time", "circuit_state_instance_id_3f8c11f3"},
+        ),
+        (
+            "weekly_hours",
+            RANGE | {"by": "route", "midnights": [START]},
+            {"rollup_hour_split_pkey", "rollup_hour_rate_pkey", "rollup_dirty_pkey"},
+        ),
     ],
 )
 def test_plans_prune_days_and_use_their_indexes(
@@ -215,7 +225,15 @@ def test_plans_prune_days_and_use_their_indexes(
             " FROM generate_series(1, 40) c, generate_series(1, 300) m ON CONFLICT DO NOTHING",
             [START],
         )
-        cursor.execute("ANALYZE rollup_circuit_minute")
+        cursor.execute(
+            "INSERT INTO rollup_hour_split"
+            " SELECT split, %s + h * interval '1 hour', -k, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,"
+            " 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
+            " FROM unnest('{circuit,gateway,route,tenant}'::text[]) split,"
+            " generate_series(1, 200) h, generate_series(1, 20) k",
+            [START],
+        )
+        cursor.execute("ANALYZE rollup_circuit_minute, rollup_hour_split")
         cursor.execute("SET enable_seqscan = off")
         try:
             cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", values)
@@ -223,8 +241,59 @@ def test_plans_prune_days_and_use_their_indexes(
         finally:
             cursor.execute("RESET enable_seqscan")
             cursor.execute("DELETE FROM rollup_circuit_minute WHERE circuit_id < 0")
+            cursor.execute("DELETE FROM rollup_hour_split WHERE key LIKE '-%'")
     used = {node["Index Name"] for node in nodes if "Index Name" in node}
     assert {index.format(day=f"{START:%Y%m%d}") for index in indexes} <= used
     touched = {n["Relation Name"] for n in nodes if "Relation Name" in n}
     of_days = {t for t in touched if t[-8:].isdigit()}
     assert {t[-8:] for t in of_days} <= {f"{START:%Y%m%d}"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_trail_looks_into_its_own_day_alone() -> None:
+    statement = telemetry.named_sql(telemetry._SQL / "wall_trail.sql")
+    with connection.cursor() as cursor:
+        days = (START.date() - timedelta(days=3), START.date() + timedelta(days=3))
+        cursor.execute("SELECT switchgear_ensure_days(%s, %s)", days)
+        cursor.execute(
+            "INSERT INTO rollup_minute (gateway_id, circuit_id, minute, attempts, failed)"
+            " SELECT -1, -c, %s + m * interval '1 minute', 2, 1"
+            " FROM generate_series(1, 40) c, generate_series(1, 300) m",
+            [START],
+        )
+        # Of the past beyond the watermark minutes come derived, here of every breaker's own.
+        cursor.execute("UPDATE rollup_watermark SET upto = %s WHERE grain = 'minute'", [START])
+        cursor.execute(
+            "INSERT INTO transition SELECT -1, -1, g %% 50, gen_random_uuid(),"
+            " %s + g * interval '1 second', now(), g, 'Closed', 'Open', '', 'Auto', 0, 0, 0, 0,"
+            " NULL, 0 FROM generate_series(1, 20000) g",
+            [START],
+        )
+        cursor.execute("ANALYZE rollup_minute, transition")
+        cursor.execute("SET enable_seqscan = off")
+        try:
+            cursor.execute(
+                f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}",
+                wall.trail_values(START + 2 * HOUR - MINUTE),
+            )
+            nodes = _nodes(cursor.fetchone()[0][0]["Plan"])
+        finally:
+            cursor.execute("RESET enable_seqscan")
+            cursor.execute("DELETE FROM rollup_minute WHERE gateway_id = -1")
+            cursor.execute("DELETE FROM transition WHERE gateway_id = -1")
+            cursor.execute("UPDATE rollup_watermark SET upto = date_trunc('minute', now())")
+    # The moment is known when it runs and not before, so the days are pruned as it runs.
+    ran = [node for node in nodes if node["Actual Loops"]]
+    used = {node["Index Name"] for node in ran if "Index Name" in node}
+    day = f"{START:%Y%m%d}"
+    assert {
+        "rollup_circuit_minute_by_time",
+        f"attempt_{day}_circuit_id_occurred_at_idx",
+    } <= used
+    # Both know the time: the second by skipping from circuit to circuit.
+    assert used & {
+        f"transition_{day}_occurred_at_idx",
+        f"transition_{day}_circuit_id_occurred_at_idx",
+    }
+    touched = {node["Relation Name"] for node in ran if "Relation Name" in node}
+    assert {name[-8:] for name in touched if name[-8:].isdigit()} == {day}

@@ -12,9 +12,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import connection
 
 from controlplane.domain.calendar import Week, last_finished
 from controlplane.ingest.costs import forget_prices
+from controlplane.ingest.derive import derive
 from controlplane.models import FxRate, Gateway, Price
 from controlplane.reports.figures import Figures
 from controlplane.reports.weekly import SPLITS, Question, Weekly, question, report, weekly
@@ -164,15 +166,34 @@ async def test_every_split_is_the_naive_count_and_adds_up(
     costs: dict[str, Decimal | None] = dict(rows)
     assert None in costs.values()
     assert any(costs.values())
+    await sync_to_async(every_split)(sent, costs)
+    # The same out of the hours: there is nothing else left that it could come from.
+    await sync_to_async(derive_and_empty)()
+    await sync_to_async(every_split)(sent, costs)
+
+
+def every_split(sent: list[tuple[str, dict[str, Any]]], costs: dict[str, Decimal | None]) -> None:
     start, end = last_week().bounds(LONDON)
     for by in SPLITS:
-        got = await sync_to_async(weekly)(Question(last_week(), LONDON, by), now())
+        got = weekly(Question(last_week(), LONDON, by), now())
         expected = counted(sent, costs, by, start, end)
         same(as_counted(got.total), expected.pop("*"))
         assert {line.name for line in got.lines} == set(expected)
         for line in got.lines:
             same(as_counted(line.figures), expected[line.name])
         adds_up(got)
+        assert [rate.currency for rate in got.rates] == ["USD"]
+
+
+def derive_now() -> None:
+    connection.ensure_connection()
+    derive(connection.connection, now(), most=10**6)
+
+
+def derive_and_empty() -> None:
+    derive_now()
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE attempt, refusal, outcome, task")
 
 
 def adds_up(got: Weekly) -> None:
@@ -223,6 +244,18 @@ async def test_a_task_that_may_go_on_has_not_closed(sender: Sender) -> None:
     assert early.total.tasks_succeeded == 0
     late = await sync_to_async(weekly)(following, closes)
     assert late.total.tasks_succeeded == 1
+
+
+async def test_a_late_event_is_in_the_report_at_once(sender: Sender) -> None:
+    at = last_week().bounds(LONDON)[0] + timedelta(hours=30)
+    asked = Question(last_week(), LONDON, "tenant")
+    for attempts in (1, 2):
+        await sender.send(batches.batch(batches.attempt(at), seq=attempts))
+        # The hour is marked in the event's own transaction, and read from the events until it is
+        # derived anew.
+        assert (await sync_to_async(weekly)(asked, now())).total.attempts == attempts
+        await sync_to_async(derive_now)()
+        assert (await sync_to_async(weekly)(asked, now())).total.attempts == attempts
 
 
 async def test_simulated_gateways_are_named(sender: Sender) -> None:

@@ -1,0 +1,124 @@
+"""Reads of four weeks of telemetry: the wall, a week, a circuit's day, a task; and ingest into it.
+
+Warm: each read is repeated and its first run left out. Median and 95th percentile of the time that
+the caller waits, on one connection; and processor time, which a busy machine stretches less.
+Ingest: batches of 500 into a database of few partitions and into this one, in turns; the ratio says
+what thirty partitions and their rows cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import psycopg
+
+from tests.bench import ingest
+from tests.bench._history import database, events, name, present
+from tests.bench._stand import add_gateways, environment, new_database, postgres, web
+from tests.bench._telemetry import GATEWAYS, Fleet
+from tests.bench.figures import Figure, say
+
+_RUNS = int(os.environ.get("BENCH_READS", "20"))
+_ROUNDS = 4
+_BATCHES = 4
+# What is to be met, in milliseconds.
+_AIMS = {"wall": 20, "week": 150, "series": 30, "trace": 10}
+
+
+def measure() -> Iterator[Figure]:
+    """Times of reading, and the rate of writing beside so much."""
+    with postgres() as server:
+        os.environ.update(environment(server.dsn(name())))
+        import django
+
+        django.setup()
+        dsn, tokens, today = database(server)
+        with psycopg.connect(dsn, autocommit=True) as db:
+            present(db)
+        yield from _reads(today)
+        yield from _ingest(new_database(server, "empty"), dsn, tokens)
+
+
+def _reads(today: datetime) -> Iterator[Figure]:
+    from django.db import connection
+
+    from controlplane.domain.calendar import Week, zone_named
+    from controlplane.reports import telemetry, wall, weekly
+
+    zone, now = zone_named("UTC"), datetime.now(UTC)
+    week = Week.parse(f"{(today - timedelta(days=7)):%G-W%V}")
+    day = today - timedelta(days=1)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT gateway_id, tenant, task FROM attempt WHERE task IS NOT NULL"
+            " AND occurred_at >= %s LIMIT 1",
+            [today - timedelta(days=10)],
+        )
+        gateway, tenant, task = cursor.fetchone()
+    reads: dict[str, Callable[[], Any]] = {
+        "wall": wall.read,
+        "series": lambda: telemetry.circuit_series(1, day, today, timedelta(minutes=5)),
+        "trace": lambda: telemetry.task_trace(gateway, tenant, task),
+    }
+    for by in weekly.SPLITS:
+        reads[f"week by {by}"] = lambda by=by: weekly.weekly(weekly.Question(week, zone, by), now)
+    for what, read in reads.items():
+        yield from _timed(what, read)
+
+
+def _timed(what: str, read: Callable[[], Any]) -> Iterator[Figure]:
+    assert read(), f"{what} found nothing"
+    took, worked = [], _worked()
+    for _ in range(_RUNS):
+        began = time.perf_counter()
+        read()
+        took.append((time.perf_counter() - began) * 1000)
+    worked = (_worked() - worked) / _RUNS * 1000
+    half, late = median(took), quantiles(took, n=20, method="inclusive")[18]
+    aim = _AIMS[what.split()[0]]
+    say(
+        f"{what}: median {half:.1f} ms, 95th percentile {late:.1f} ms, aim {aim} ms;"
+        f" processor {worked:.1f} ms"
+    )
+    yield Figure(f"reads.{what}.processor", worked, "ms")
+    for point, value in (("median", half), ("p95", late)):
+        yield Figure(f"reads.{what}.{point}", value, "ms", f"aim of {aim} ms", value / aim)
+
+
+def _worked() -> float:
+    """Processor time of this process and of its Postgres backend, in seconds (Linux)."""
+    from django.db import connection
+
+    connection.ensure_connection()
+    stat = Path(f"/proc/{connection.connection.info.backend_pid}/stat").read_text(encoding="ascii")
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + time.process_time()
+
+
+def _ingest(empty: str, full: str, tokens: tuple[str, ...]) -> Iterator[Figure]:
+    rates: dict[str, list[float]] = {"empty": [], "full": []}
+    with web(empty, add_gateways(empty)) as one, web(full, tokens) as other:
+        stands = {"empty": one, "full": other}
+        fleets = {which: Fleet(seed) for seed, which in enumerate(stands, int(time.time()))}
+        for number in range(_ROUNDS):
+            for which, stand in stands.items():
+                bodies = ingest._bodies(fleets[which], 500, _BATCHES)
+                seconds = asyncio.run(ingest._send(stand, bodies))
+                # The first round finds circuits, instances and prices.
+                if number:
+                    rates[which].append(500 * _BATCHES * GATEWAYS / seconds)
+    ratios = [b / a for a, b in zip(rates["empty"], rates["full"], strict=True)]
+    yield Figure(
+        f"ingest.into_{events()}_events",
+        median(rates["full"]),
+        "events/s",
+        "batches of 500 into an empty database",
+        median(ratios),
+    )
