@@ -41,10 +41,34 @@ class Stand:
     """The time of day at which it first accepted a connection."""
 
     def cpu_seconds(self) -> float:
-        """Processor time that the web process and its threads have taken (Linux)."""
-        stat = Path(f"/proc/{self.web_pid}/stat").read_text(encoding="ascii")
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time that the web process and its threads have taken."""
+        return cpu_seconds_of(self.web_pid)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Processor time that a living process and its threads have taken (Linux)."""
+    return _ticks(_fields(pid)[11:13])
+
+
+def postgres_cpu_seconds() -> float:
+    """Processor time of the benchmark's server: the living and those that have ended."""
+    (lock,) = folder().glob("postgres/**/postmaster.pid")
+    server = int(lock.read_text(encoding="ascii").split()[0])
+    taken = _ticks(_fields(server)[11:15])
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                fields = _fields(int(entry.name))
+                taken += _ticks(fields[11:13]) if int(fields[1]) == server else 0
+    return taken
+
+
+def _fields(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+
+
+def _ticks(fields: list[str]) -> float:
+    return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK")
 
 
 def folder() -> Path:

@@ -3,6 +3,8 @@
 End to end means HTTP, decode, COPY, rollup with histograms, commit, 200; one web worker, twenty
 gateways that each send one batch after another. The COPY writes the very rows that a round has
 stored into the same tables with the same indexes, emptied before, in one statement for each table.
+Beside the rates stands the processor time of the web process, of Postgres and of the COPY for one
+event, which other work on the machine stretches less.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from statistics import median
 
 import psycopg
 
-from tests.bench._stand import Stand, add_gateways, new_database, postgres, web
+from tests.bench._stand import (
+    Stand,
+    add_gateways,
+    cpu_seconds_of,
+    new_database,
+    postgres,
+    postgres_cpu_seconds,
+    web,
+)
 from tests.bench._telemetry import GATEWAYS, Fleet
 from tests.bench.figures import Figure, say
 
@@ -40,16 +50,20 @@ def _rates(stand: Stand) -> Iterator[Figure]:
     copied: list[float] = []
     ratios: dict[int, list[float]] = {size: [] for size in SIZES}
     rates: dict[int, list[float]] = {size: [] for size in SIZES}
-    cpu: dict[int, list[float]] = {size: [] for size in SIZES}
+    cpu: dict[str, list[float]] = {"copy": []}
+    cpu |= {f"{who}_cpu_of_{size}": [] for size in SIZES for who in ("web", "postgres")}
     for number in range(ROUNDS):
         for size, batches in SIZES.items():
             _empty(stand.dsn)
             bodies = _bodies(fleet, size, batches)
-            processor = stand.cpu_seconds()
+            web, server = stand.cpu_seconds(), postgres_cpu_seconds()
             seconds = asyncio.run(_send(stand, bodies))
             events = size * batches * GATEWAYS
-            cpu[size].append((stand.cpu_seconds() - processor) / events * 1e6)
-            stored, copy_seconds = _copy_again(stand.dsn)
+            web, server = stand.cpu_seconds() - web, postgres_cpu_seconds() - server
+            cpu[f"web_cpu_of_{size}"].append(web / events * 1e6)
+            cpu[f"postgres_cpu_of_{size}"].append(server / events * 1e6)
+            stored, copy_seconds, copy_cpu = _copy_again(stand.dsn)
+            cpu["copy"].append(copy_cpu / events * 1e6)
             if stored != events:
                 raise RuntimeError(f"{events} events were acknowledged and {stored} stored")
             rates[size].append(events / seconds)
@@ -57,11 +71,14 @@ def _rates(stand: Stand) -> Iterator[Figure]:
             ratios[size].append(copy_seconds / seconds)
             say(
                 f"round {number}, batches of {size}: {events / seconds:,.0f}/s,"
-                f" COPY {events / copy_seconds:,.0f}/s, ratio {copy_seconds / seconds:.3f}"
+                f" COPY {events / copy_seconds:,.0f}/s, ratio {copy_seconds / seconds:.3f};"
+                f" processor {web / events * 1e6:.1f} web, {server / events * 1e6:.1f} Postgres,"
+                f" {copy_cpu / events * 1e6:.1f} COPY us/event"
             )
     yield Figure("ingest.copy", median(copied), "events/s")
-    for size in SIZES:
-        yield Figure(f"ingest.web_cpu_of_{size}", median(cpu[size]), "us/event")
+    yield Figure("ingest.copy_cpu", median(cpu.pop("copy")), "us/event")
+    for name, values in cpu.items():
+        yield Figure(f"ingest.{name}", median(values), "us/event")
     for size in SIZES:
         yield Figure(
             f"ingest.batches_of_{size}",
@@ -115,18 +132,21 @@ async def _send_all(port: int, token: str, bodies: list[bytes]) -> None:
     writer.close()
 
 
-def _copy_again(dsn: str) -> tuple[int, float]:
-    """Take the rows out, empty the tables, put them back; how many, and seconds of the last."""
-    rows, seconds = 0, 0.0
+def _copy_again(dsn: str) -> tuple[int, float, float]:
+    """Take the rows out, empty the tables, put them back; how many, and of the last the seconds and
+    Postgres' processor seconds.
+    """
+    rows, seconds, processor = 0, 0.0, 0.0
     with psycopg.connect(dsn, autocommit=True) as db:
         for table in TABLES:
             with db.cursor() as cursor:
                 with cursor.copy(f"COPY (SELECT * FROM {table}) TO STDOUT (FORMAT binary)") as out:
                     content = b"".join(bytes(part) for part in out)
                 cursor.execute(f"TRUNCATE {table}")
-                began = time.perf_counter()
+                began, worked = time.perf_counter(), cpu_seconds_of(db.info.backend_pid)
                 with cursor.copy(f"COPY {table} FROM STDIN (FORMAT binary)") as into:
                     into.write(content)
                 seconds += time.perf_counter() - began
+                processor += cpu_seconds_of(db.info.backend_pid) - worked
                 rows += cursor.rowcount
-    return rows, seconds
+    return rows, seconds, processor

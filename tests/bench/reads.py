@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -21,7 +20,14 @@ import psycopg
 
 from tests.bench import ingest
 from tests.bench._history import database, events, name, present
-from tests.bench._stand import add_gateways, environment, new_database, postgres, web
+from tests.bench._stand import (
+    add_gateways,
+    cpu_seconds_of,
+    environment,
+    new_database,
+    postgres,
+    web,
+)
 from tests.bench._telemetry import GATEWAYS, Fleet
 from tests.bench.figures import Figure, say
 
@@ -93,13 +99,11 @@ def _timed(what: str, read: Callable[[], Any]) -> Iterator[Figure]:
 
 
 def _worked() -> float:
-    """Processor time of this process and of its Postgres backend, in seconds (Linux)."""
+    """Processor time of this process and of its Postgres backend, in seconds."""
     from django.db import connection
 
     connection.ensure_connection()
-    stat = Path(f"/proc/{connection.connection.info.backend_pid}/stat").read_text(encoding="ascii")
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + time.process_time()
+    return cpu_seconds_of(connection.connection.info.backend_pid) + time.process_time()
 
 
 def _ingest(empty: str, full: str, tokens: tuple[str, ...]) -> Iterator[Figure]:
