@@ -79,6 +79,8 @@ def test_retention_deletes_what_is_past_its_time() -> None:
         query("INSERT INTO rollup_minute_part VALUES (-1, 1, %s, '{}', '{}')", [at])
         query("INSERT INTO rollup_minute_request VALUES (-1, %s)", [at])
         query("INSERT INTO rollup_circuit_minute (circuit_id, minute) VALUES (-1, %s)", [at])
+    for age in (timedelta(days=399), timedelta(days=401)):
+        query("INSERT INTO rollup_hour_rate VALUES (%s, -1)", [now() - age])
     deleted = tasks.retention()
     assert {table: count for table, count in deleted.items() if count} == {
         "receipt": 1,
@@ -87,11 +89,18 @@ def test_retention_deletes_what_is_past_its_time() -> None:
         "rollup_minute_part": 1,
         "rollup_minute_request": 1,
         "rollup_circuit_minute": 1,
+        "rollup_hour_rate": 1,
+    }
+    keys = {
+        "rollup_circuit_minute": ("circuit_id = -1", 1),
+        "rollup_hour": ("circuit_id = -1", 0),
+        "rollup_hour_tenant": ("circuit_id = -1", 0),
+        "rollup_hour_split": ("key = '-1'", 0),
+        "rollup_hour_rate": ("fx_id = -1", 1),
     }
     for table in deleted:
-        key = "circuit_id" if table.startswith(("rollup_c", "rollup_h")) else "gateway_id"
-        left = 0 if table.startswith("rollup_hour") else 1
-        assert len(query(f"DELETE FROM {table} WHERE {key} = -1 RETURNING 1")) == left
+        of_test, left = keys.get(table, ("gateway_id = -1", 1))
+        assert len(query(f"DELETE FROM {table} WHERE {of_test} RETURNING 1")) == left
 
 
 @pytest.mark.django_db(transaction=True)
