@@ -48,6 +48,18 @@ targets = [{{ provider = "openai", model = "gpt-4.1-mini" }}]
 """
 
 
+# By the product's own code, under the settings of its web process.
+_LOG_IN = """
+import django
+django.setup()
+from django.test import Client
+from controlplane.models import Person, Role
+client = Client()
+client.force_login(Person.objects.create_user(username="oncall", role=Role.OPERATOR))
+print("; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items()))
+"""
+
+
 @dataclass
 class Part:
     """A process with its children, which are killed with it."""
@@ -151,6 +163,19 @@ class Stand:
         ends = datetime.fromisoformat(answer["spec"]["expiresAt"])
         return answer["metadata"]["name"], ends.timestamp()
 
+    async def session(self) -> str:
+        """The cookie of somebody who is logged in."""
+        made = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", _LOG_IN],
+            cwd=ROOT,
+            env=self.web.environ,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return str(made.stdout.strip().splitlines()[-1])
+
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The people's API; None while it does not answer, or not well."""
         headers = {"authorization": f"Bearer {OPERATOR}"}
@@ -190,14 +215,15 @@ async def stand(folder: Path) -> AsyncIterator[Stand]:
     ):
         # Not the tests' settings: with them a kill loses the last commits, as a power cut would.
         with EmbeddedPostgres(folder / "postgres") as postgres:
+            web_port, port = free_port(), free_port()
             environ = os.environ | {
                 "DATABASE_URL": postgres.dsn(),
                 "DJANGO_SETTINGS_MODULE": "controlplane.settings",
                 "SWITCHGEAR_SECRET_KEY": "only-for-tests-" + "0" * 40,
                 "SWITCHGEAR_VAR": str(folder),
+                "SWITCHGEAR_PORT": str(web_port),
             }
             await asyncio.to_thread(_prepare, postgres.dsn(), environ)
-            web_port, port = free_port(), free_port()
             made = Stand(
                 postgres,
                 Part(_web_command(web_port), environ, folder / "web.log"),

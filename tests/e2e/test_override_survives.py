@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.e2e.survival import Call, Stand, stand, until
+from tests.e2e.survival import PATIENCE_S, Call, Stand, stand, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -112,6 +112,31 @@ async def test_it_holds_and_ends_on_time(living: tuple[Stand, float], order: str
         return bool(row and row["status"]["phase"] == "Expired")
 
     await until(told, "the control plane knows that it ended")
+
+
+async def test_the_wall_is_told_soon_that_postgres_has_gone_and_is_back(
+    living: tuple[Stand, float],
+) -> None:
+    """Long before its data is 10 s old, which is when a page would find out by itself."""
+    made, comes_back_s = living
+    await made.all_up()
+    headers = {"Cookie": await made.session(), "Origin": made.control}
+    url = f"{made.control}/ws/wall"
+    async with made.http.ws_connect(url, headers=headers, max_msg_size=2**24) as socket:
+
+        async def next_ping(*, lost: bool) -> float:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    frame = await socket.receive_json()
+                    if frame["type"] == "ping" and frame["lost"] is lost:
+                        return float(frame["age_s"])
+
+        await next_ping(lost=False)
+        await made.do("postgres-")
+        age_s = await next_ping(lost=True)
+        assert age_s < 5 + comes_back_s, f"it was said only when the data was {age_s:.1f} s old"
+        await made.do("postgres+")
+        await next_ping(lost=False)
 
 
 # The end is a time of day that the API gives to the millisecond, and monotonic time in the gateway.
