@@ -6,7 +6,7 @@ to nothing (``<0.1p``); units stand on every figure. Money is £ as ``Decimal``,
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from zoneinfo import ZoneInfo
 
@@ -126,6 +126,12 @@ def clock(at: datetime | None, zone: ZoneInfo, now: datetime | None = None) -> s
     if days == 0:
         return f"{local:%H:%M:%S}"
     return f"{local:%a %H:%M:%S}" if days < 7 else f"{local:%-d %b %Y %H:%M}"
+
+
+def whole(at: datetime, zone: ZoneInfo) -> str:
+    """The whole of a moment, in the person's zone and in UTC, for who wants to be sure."""
+    local = f"{at.astimezone(zone):%a %-d %b %Y %H:%M:%S %Z}"
+    return local if local.endswith("UTC") else f"{local} = {at.astimezone(UTC):%H:%M:%S} UTC"
 
 
 def cut(name: str, width: int) -> str:

@@ -65,9 +65,10 @@ def at(context: Mapping[str, Any], when: datetime | None, form: str = "clock") -
     if when is None:
         return format_html('<span class="quiet">{}</span>', present.NOT_KNOWN)
     return format_html(
-        '<time data-f="{}" datetime="{}">{}</time>',
+        '<time data-f="{}" datetime="{}" title="{}">{}</time>',
         form,
         when.isoformat(timespec="milliseconds"),
+        present.whole(when, context["zone"]),
         _worded(when, form, context),
     )
 

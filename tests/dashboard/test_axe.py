@@ -9,6 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from controlplane.actions import policies, routes
+from controlplane.actions.actor import SYSTEM
 from controlplane.models import Circuit, Override, RetryBudget
 from tests import builders
 from tests.browser import chromium, new_page
@@ -20,6 +22,8 @@ from tests.dashboard.test_find import a_request
 pytestmark = pytest.mark.browser
 THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 ROOMS = ["/", "/incident", "/circuits", "/gateways", "/overrides", "/budgets", "/report", "/audit"]
+ROOMS += ["/policies", "/policies/new", "/routes", "/providers"]
+PANES = ("spec", "conditions", "events", "yaml")
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +63,19 @@ def test_every_page_reads_in_both_themes(page: Page, web: WebProcess) -> None:
     rooms += [f"/?at={worst:%Y-%m-%dT%H:%M}Z", "/find?q=openai", "/find?q=nothing-is-so-named"]
     rooms += ["/incident?from=x", "/tasks/never-seen", "/tasks/invoice-7"]
     a_request("invoice-7")
+    policies.create(actor=SYSTEM, name="slow", spec={}, now=builders.now())
+    target = {"provider": sick.provider, "model": sick.model, "region": sick.region}
+    routes.create(actor=SYSTEM, name="chat", spec={"targets": [target]}, now=builders.now())
+    rooms += ["/policies/slow", "/routes/chat", "/gateways/chat-lhr", f"/providers/{sick.provider}"]
+    rooms += [f"{rooms[1]}#{pane}" for pane in PANES] + ["/policies/slow#spec"]
     log_in(page, web)
-    for theme in THEMES:
-        page.emulate_media(color_scheme=theme)
-        for room in [*ROOMS, *rooms]:
-            page.goto(f"{web.url}{room}")
-            if room == "/incident":
-                expect(page.locator("#timeline .bars").first).to_be_attached()
+    page.set_default_navigation_timeout(60_000)  # a page with charts, on a machine that is busy
+    for room in [*ROOMS, *rooms]:
+        page.goto(f"{web.url}{room}")
+        if room == "/incident":
+            expect(page.locator("#timeline .bars").first).to_be_attached(timeout=60_000)
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)
             found[room, theme] = complaints(page)
     assert {where: what for where, what in found.items() if what} == {}
 

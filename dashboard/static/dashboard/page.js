@@ -1,9 +1,21 @@
 // What every page does: the theme, ticking times, the dialog, the find key.
-import { age, today, useZone, worded } from "./words.js";
+import { age, today, useTimes, worded, zoneWord } from "./words.js";
 import { say, tick } from "./patch.js";
 
 const body = document.body;
-useZone(body.dataset.zone || "UTC");
+const zone = body.dataset.zone || "UTC";
+const MODES = ["zone", "utc", "age"];
+let times = stored("switchgear-times", MODES) ?? "zone";
+useTimes(times, zone);
+
+// What this browser remembers; storage may be off, then each page begins anew.
+function stored(name, known) {
+  try {
+    return known.find((value) => value === localStorage.getItem(name));
+  } catch {
+    return undefined;
+  }
+}
 
 // Time on screen is the server's: this browser's clock may be wrong by minutes.
 const offset = (Date.parse(body.dataset.now) || Date.now()) - Date.now();
@@ -17,6 +29,34 @@ if (body.dataset.past === undefined) setInterval(() => {
   const ends = document.querySelector("#force-form [data-ends]:checked");
   if (ends) say(document.getElementById("ends-at"), worded("clock", serverNow() + ends.value * 60e3, serverNow()));
 }, 1000);
+
+// Every clock time again, when they are to be read in another way.
+function showTimes() {
+  useTimes(times, zone);
+  const now = serverNow();
+  for (const node of document.querySelectorAll("time[data-f='clock']")) {
+    const at = node.getAttribute("datetime");
+    if (at) say(node, worded("clock", Date.parse(at), now));
+  }
+  for (const node of document.querySelectorAll("[data-zone-name]")) say(node, times === "utc" ? "UTC" : zone);
+  const button = document.getElementById("times");
+  if (!button) return;
+  button.hidden = false;
+  say(button, zoneWord(now));
+  button.setAttribute("aria-label", `Times are shown ${{ zone: `in ${zone}`, utc: "in UTC", age: "as ages" }[times]}. Change it`);
+}
+if (body.dataset.past === undefined) {
+  showTimes();
+  document.getElementById("times")?.addEventListener("click", () => {
+    times = MODES[(MODES.indexOf(times) + 1) % MODES.length];
+    try {
+      localStorage.setItem("switchgear-times", times);
+    } catch {
+      // Storage is off: the choice lasts as long as the page.
+    }
+    showTimes();
+  });
+}
 
 document.getElementById("theme")?.addEventListener("click", () => {
   const root = document.documentElement;
@@ -138,9 +178,47 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "/") {
     event.preventDefault();
     document.getElementById("find")?.focus();
-  } else if (event.key === "?") document.getElementById("keys")?.showModal();
+  } else if (event.key === "?") help();
+  else if (event.key === "t") document.getElementById("times")?.click();
+  else if ((event.key === "j" || event.key === "k") && !document.getElementById("wall")) step(event.key === "j" ? 1 : -1);
+  else press(event);
   going = event.key === "g" ? performance.now() : -Infinity;
 });
+
+// The keys of this page alone stand on what they press, so that the help cannot say another thing.
+function press(event) {
+  const node = [...document.querySelectorAll("[data-key]")].find((each) => each.dataset.key === event.key && !each.disabled);
+  if (!node) return;
+  event.preventDefault();
+  node.closest("details")?.setAttribute("open", "");
+  node.click();
+}
+
+// j and k go through the links of what is listed; Enter follows one.
+function step(by) {
+  const rows = [...document.querySelectorAll("main tbody tr")].filter((row) => row.offsetParent !== null);
+  const links = rows.map((row) => row.querySelector("a[href]")).filter(Boolean);
+  const at = links.indexOf(document.activeElement);
+  links[at === -1 ? 0 : Math.min(links.length - 1, Math.max(0, at + by))]?.focus();
+}
+
+function help() {
+  const keys = document.getElementById("keys");
+  if (!keys) return;
+  const own = keys.querySelector("#own-keys");
+  const lines = [...document.querySelectorAll("[data-key][data-says]")].filter((each) => !each.disabled).map((each) => {
+    const term = document.createElement("dt");
+    const key = document.createElement("kbd");
+    key.textContent = each.dataset.key;
+    term.append(key);
+    const says = document.createElement("dd");
+    says.textContent = each.dataset.says;
+    return [term, says];
+  });
+  own.replaceChildren(...lines.flat());
+  own.previousElementSibling.hidden = own.hidden = lines.length === 0;
+  keys.showModal();
+}
 
 export function typing(node) {
   return node.closest?.("input, textarea, select, [contenteditable]") !== null || dialog.open;

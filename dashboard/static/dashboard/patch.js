@@ -1,7 +1,7 @@
 // Places fields into existing nodes: data-t="field" is text, data-a="attr=field …" are attributes.
 // Invariant: text only ever becomes textContent and attributes of templates that the server wrote,
 // and href only takes a path of this site or a glyph, so a hostile name stays a name.
-import { worded } from "./words.js";
+import { areRelative, worded } from "./words.js";
 
 const fieldsOf = new WeakMap();
 
@@ -48,7 +48,7 @@ export function say(node, text) {
 
 // Every time element that moves by itself.
 export function tick(now) {
-  for (const node of document.querySelectorAll("time[data-f]:not([data-f='clock'])")) {
+  for (const node of document.querySelectorAll(areRelative() ? "time[data-f]" : "time[data-f]:not([data-f='clock'])")) {
     const at = node.getAttribute("datetime");
     if (at) say(node, worded(node.dataset.f, Date.parse(at), now));
   }

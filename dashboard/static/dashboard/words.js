@@ -28,6 +28,21 @@ function format(options) {
   return formats.get(key);
 }
 
+// How clock times are shown: in the person's zone, in UTC, or as ages.
+let relative = false;
+
+export function useTimes(mode, own) {
+  relative = mode === "age";
+  useZone(mode === "utc" ? "UTC" : own);
+}
+
+export const areRelative = () => relative;
+
+export function zoneWord(now) {
+  if (relative) return "ages";
+  return format({ timeZoneName: "short" }).formatToParts(now).find((part) => part.type === "timeZoneName").value;
+}
+
 export function useZone(name) {
   try {
     Intl.DateTimeFormat("en-GB", { timeZone: name });
@@ -63,5 +78,6 @@ export function worded(form, at, now) {
   if (form === "left") return left(rest);
   if (form === "rest") return `${left(rest)} left`;
   if (form === "probe") return rest >= 1 ? `probe in ${rest < 60 ? `${Math.floor(rest)} s` : age(rest)}` : "probe due";
+  if (relative) return rest > 0 ? `in ${age(rest)}` : `${age(-rest)} ago`;
   return clock(at, now);
 }
