@@ -97,19 +97,23 @@ def _said(
     return Event(times[-1], what, glyph, tone, by, why or ", ".join(words))
 
 
-def moved(lines: Iterable[TransitionLine]) -> list[Event]:
-    """What breakers did."""
-    return [
-        Event(
-            line.at,
-            f"{line.from_state} → {line.to_state}",
-            _STATES.get(line.to_state, "unknown"),
-            _STATES.get(line.to_state, "unk"),
-            line.slot,
-            _cause(line),
-        )
-        for line in lines
-    ]
+def moved(lines: Sequence[TransitionLine]) -> list[Event]:
+    """What breakers did, newest first; what several did alike one after another is one line."""
+    found = []
+    for (before, after, cause), same in groupby(
+        lines, key=lambda line: (line.from_state, line.to_state, _cause(line))
+    ):
+        members = list(same)
+        tone = _STATES.get(after, "unk")
+        by, took = members[0].slot, (members[0].at - members[-1].at).total_seconds()
+        words = cause
+        if len(members) > 1:
+            slots = {line.slot for line in members}
+            by = present.count(len(slots), "instance")
+            words = f"{cause}; {len(members)} times within {present.age(took)}"
+        glyph = _STATES.get(after, "unknown")
+        found.append(Event(members[0].at, f"{before} → {after}", glyph, tone, by, words))
+    return found
 
 
 def _cause(line: TransitionLine) -> str:
