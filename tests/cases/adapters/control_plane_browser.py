@@ -187,7 +187,8 @@ def _status_url(case: dict[str, Any], request: pytest.FixtureRequest) -> dict[st
         circuit_page = f"/circuits/{circuit.provider}%2F{circuit.model}%40{circuit.region}"
         for path in ("/providers", circuit_page, f"/overrides/new?provider={circuit.provider}"):
             page.goto(f"{screen.web.url}{path}")
-            link = page.get_by_role("link", name="status")
+            # By its address: an object's page has an anchor "Status" of its own.
+            link = page.locator("a[href='https://status.example.com']")
             expect(link).to_have_count(1)
             assert link.get_attribute("rel") == "noopener noreferrer"
             schemes += page.eval_on_selector_all("main a[href]", _SCHEMES)
