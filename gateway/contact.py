@@ -20,6 +20,9 @@ from gateway.config import ControlPlane
 ANSWER_BYTES = 32 * 2**20
 SECONDS = 10.0
 CONNECT_SECONDS = 5.0
+STREAM_SILENCE_SECONDS = 30.0
+"""A little longer than the watch's own patience, and for the head of the answer too: a process that
+is stopped, or a path that swallows packets, accepts a connection and never says a word on it."""
 
 
 class NoAnswer(Exception):
@@ -78,8 +81,10 @@ class Contact:
     async def watch(self, epoch: str, generation: int, hash_: str) -> AsyncIterator[Stream]:
         """Open the watch's stream. Raises ``NoAnswer``, then or while it is read."""
         query = {"watch": "1", "generation": str(generation), "hash": hash_, "epoch": epoch}
-        # A stream has no end, so only the connection is timed; silence is the reader's to judge.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+        # A stream has no end, so only the connection and its silence are timed.
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=STREAM_SILENCE_SECONDS
+        )
         headers = {"Accept": "text/event-stream"}
         with _no_answer():
             response = await self._open.get(

@@ -1,6 +1,7 @@
 """Desired state arrives, and whatever the stream does, what runs keeps running."""
 
 import asyncio
+import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,11 +13,11 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway import sse
+from gateway import contact, sse
 from gateway.checkpoint import Checkpoint
 from gateway.clock import ClockOffset
 from gateway.config import ControlPlane as Settings
-from gateway.contact import Contact
+from gateway.contact import Contact, NoAnswer
 from gateway.live import Live
 from gateway.watch import POLL_S, SILENCE_S, Watcher
 from tests.gateway import build
@@ -34,9 +35,9 @@ class Watching:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watcher]:
-        async with Contact(Settings(self.double.url, "t"), "demo") as contact:
+        async with Contact(Settings(self.double.url, "t"), "demo") as talking:
             watcher = Watcher(
-                contact, self.live, self.checkpoint, self.clock, ClockOffset(), lambda: 1.0
+                talking, self.live, self.checkpoint, self.clock, ClockOffset(), lambda: 1.0
             )
             task = asyncio.create_task(watcher.run())
             try:
@@ -111,6 +112,19 @@ async def test_silence_ends_a_stream_and_keeps_what_runs(watching: Watching) -> 
         assert watching.double.queries[1]["generation"] == "2"
         assert watching.double.queries[1]["hash"] == watching.live.in_force.hash
         assert watching.generation == 2
+
+
+async def test_a_stream_that_is_accepted_and_never_answered_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contact, "STREAM_SILENCE_SECONDS", 0.1)
+    # The kernel takes the connection, and nobody ever reads from it: a stopped process.
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        url = f"http://127.0.0.1:{stopped.getsockname()[1]}"
+        async with Contact(Settings(url, "t"), "demo") as talking, asyncio.timeout(20):
+            with pytest.raises(NoAnswer):
+                async with talking.watch("", 0, ""):
+                    pass
 
 
 async def test_a_stream_that_ends_comes_back_with_jitter(watching: Watching) -> None:
@@ -289,8 +303,8 @@ def test_whatever_comes_in_whatever_order_the_disk_holds_what_is_in_force(
     live = build.live(clock)
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Checkpoint(Path(folder) / "0.json", "demo")
-        contact = Contact(Settings("http://127.0.0.1:9", "t"), "demo")
-        watcher = Watcher(contact, live, checkpoint, clock, ClockOffset(), lambda: 1.0)
+        nobody = Contact(Settings("http://127.0.0.1:9", "t"), "demo")
+        watcher = Watcher(nobody, live, checkpoint, clock, ClockOffset(), lambda: 1.0)
         wanted: tuple[str, int] = ("", 0)
 
         async def arrive() -> None:
