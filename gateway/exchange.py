@@ -31,7 +31,7 @@ from gateway.clock import Clock
 from gateway.gates import Gates, Pass
 from gateway.judgement import Judgement, judged, observation_of
 from gateway.last_good import LastGood
-from gateway.ledger import Ledger, Sink
+from gateway.ledger import Ledger, Sink, written
 from gateway.live import Live
 from gateway.opaque import Opaque
 from gateway.operations import Operation
@@ -99,7 +99,7 @@ class Exchange:
             path.live.task_allowance(who.tenant, who.task),
         )
         self._passed_on = headers_passed_on(request.headers)
-        self._request = str(ledger.request)
+        self._request = written(ledger.request)
         self._delivery = who.delivery or self._request
         self._head = answers.Head(self._request)
         # Not a method of ours: a request that is its own garbage waits for the collector, with its

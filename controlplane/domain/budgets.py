@@ -20,6 +20,7 @@ Key: TypeAlias = tuple[Level, str]
 PolicyFor: TypeAlias = Callable[[Level, str], BudgetPolicy]
 
 SYSTEM: Key = (Level.SYSTEM, "")
+_KNOWN = 100
 
 
 class Budgets:
@@ -98,11 +99,12 @@ class Budgets:
 class TenantBudgets:
     """What the request loop asks: the tenant's, the circuit's and the system's bucket together."""
 
-    __slots__ = ("_budgets", "_tenant")
+    __slots__ = ("_budgets", "_known", "_tenant")
 
     def __init__(self, budgets: Budgets, tenant: str) -> None:
         self._budgets = budgets
         self._tenant = tenant
+        self._known: dict[Circuit, tuple[Key, ...]] = {}
 
     def earn(self, circuit: Circuit, now: float) -> float:
         """A first to ``circuit`` was sent."""
@@ -121,7 +123,14 @@ class TenantBudgets:
         self._budgets.refund(self._keys(circuit), now)
 
     def _keys(self, circuit: Circuit) -> tuple[Key, ...]:
-        return (Level.TENANT, self._tenant), (Level.CIRCUIT, format_circuit(circuit)), SYSTEM
+        keys = self._known.get(circuit)
+        if keys is None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            name = format_circuit(circuit)
+            keys = (Level.TENANT, self._tenant), (Level.CIRCUIT, name), SYSTEM
+            self._known[circuit] = keys
+        return keys
 
 
 class Unlimited:
