@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
@@ -23,8 +24,9 @@ from ninja.utils import check_csrf
 from controlplane.actions import tokens
 from controlplane.actions.actor import Actor, actor_of_person, actor_of_token
 from controlplane.actions.signin import client_address
-from controlplane.errors import Forbidden, InvalidInput, Problem, TooLarge, Unauthenticated
+from controlplane.errors import Busy, Forbidden, InvalidInput, Problem, TooLarge, Unauthenticated
 from controlplane.models import Person, Role
+from controlplane.models.pool import AWAY
 
 _IN_URL = {"token", "access_token", "api_key", "authorization"}
 _METADATA = {"name": "name", "labels": "labels", "expected_version": "resourceVersion"}
@@ -168,6 +170,15 @@ def install_errors(api: NinjaAPI) -> None:
         if isinstance(error.__cause__, Problem):
             return problem_answer(error.__cause__)
         return problem_answer(Problem(str(error), status=error.status_code))
+
+    @api.exception_handler(InterfaceError)
+    @api.exception_handler(InternalError)
+    @api.exception_handler(OperationalError)
+    def _away(request: HttpRequest, error: DatabaseError) -> HttpResponse:
+        if isinstance(error, InternalError) and not isinstance(error.__cause__, AWAY):
+            return _surprise(request, error)
+        log.warning("%s %s: %s", request.method, request.path, error)
+        return problem_answer(Busy("Postgres does not answer; try again.", retry_after_s=2))
 
     @api.exception_handler(Exception)
     def _surprise(request: HttpRequest, error: Exception) -> HttpResponse:

@@ -5,6 +5,7 @@ Invariant: ``managers`` says whose each field is, so that a refused apply surpri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,13 +14,21 @@ from controlplane.api.door import camel
 from controlplane.api.objects import conditions_of, match_of, metadata_of, progress_of
 from controlplane.models import BreakerPolicy, RetryBudget, Route
 from controlplane.reports import conditions
+from controlplane.reports.budgets import Bucket
 from controlplane.reports.progress import Progress
+
+_MOST_BUCKETS = 200
 
 
 def setting(
-    row: BreakerPolicy | RetryBudget | Route, progress: Progress | None = None
+    row: BreakerPolicy | RetryBudget | Route,
+    progress: Progress | None = None,
+    buckets: Sequence[Bucket] | None = None,
 ) -> dict[str, Any]:
-    """A policy, a budget or a route with how far its present numbers have come."""
+    """A policy, a budget or a route with how far its present numbers have come.
+
+    ``buckets``: what a budget's hold, where it is asked for alone.
+    """
     match = match_of(row)
     spec: dict[str, Any] = {camel(name): value for name, value in row.spec.items()}
     if isinstance(row, RetryBudget):
@@ -32,11 +41,28 @@ def setting(
         if isinstance(row, Route):
             found.append(conditions.of_route(row, datetime.now(UTC)))
         status["conditions"] = conditions_of(found)
+    if buckets is not None:
+        status["buckets"] = [_bucket(one) for one in buckets[:_MOST_BUCKETS]]
+        status["bucketsInAll"] = len(buckets)
     return {
         "kind": type(row).__name__,
         "metadata": metadata_of(row) | {"managers": _managers(row.managers)},
         "spec": spec | {"match": match},
         "status": status,
+    }
+
+
+def _bucket(one: Bucket) -> dict[str, Any]:
+    return {
+        "scope": one.scope,
+        "gateway": one.gateway,
+        "slot": one.slot,
+        "balance": one.balance,
+        "earned": one.earned,
+        "spent": one.spent,
+        "refused": one.refused,
+        "windowSeconds": one.window_s,
+        "reportedAt": one.reported_at,
     }
 
 

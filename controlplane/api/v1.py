@@ -20,6 +20,8 @@ from controlplane.api.providers import router as providers
 from controlplane.api.reference import Reference
 from controlplane.api.reports import router as reports
 from controlplane.api.settings_routes import router_of
+from controlplane.api.telemetry import task_routes
+from controlplane.api.telemetry_faults import router as fault_routes
 
 api = Api(
     title="Switchgear",
@@ -36,6 +38,8 @@ api.add_router("/gateways", gateways)
 api.add_router("/tokens", token_routes)
 api.add_router("/people", people_routes)
 api.add_router("/circuits", circuit_routes)
+api.add_router("/tasks", task_routes)
+api.add_router("/telemetry", fault_routes)
 api.add_router("/overrides", overrides)
 api.add_router("/probes", probes)
 api.add_router("/policies", router_of("policies"))

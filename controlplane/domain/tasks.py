@@ -2,13 +2,19 @@
 
 Invariant: ``merge`` is commutative, associative and idempotent, so any order of arrival, any
 batching and any repetition of outcomes gives the same task (design 4.7). Times are event times.
+
+A task is frozen seven days after the end of its last request: what its caller says after that does
+not count. A request that becomes known later moves that end, so the words that came too late for
+the requests known so far are kept beside the one that counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from uuid import UUID
+
+FREEZE = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,18 +37,34 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is known of a task: its caller's word (explicit) and its last request's (implicit)."""
+    """What is known of a task: its caller's words (explicit) and its last request's (implicit).
+
+    ``words``: the one that counts and those after it. Use ``merge`` to make one of several.
+    """
 
     first: Start | None = None
     last_ended_at: datetime | None = None
-    explicit: Word | None = None
+    words: frozenset[Word] = frozenset()
     implicit: Word | None = None
+
+    @property
+    def explicit(self) -> Word | None:
+        """The caller's word that counts: the latest before the freeze."""
+        return max((w for w in self.words if self._counts(w)), default=None)
+
+    @property
+    def frozen(self) -> bool:
+        """True when a word came after the freeze."""
+        return not all(map(self._counts, self.words))
 
     @property
     def success(self) -> bool | None:
         """The result that holds: an explicit word beats any implicit one; None before either."""
         word = self.explicit or self.implicit
         return word.success if word else None
+
+    def _counts(self, word: Word) -> bool:
+        return self.last_ended_at is None or word.at <= self.last_ended_at + FREEZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +84,7 @@ class OutcomeRow:
 def of_outcome(outcome: OutcomeRow) -> Task:
     """What one outcome says of its task."""
     if outcome.explicit:
-        return Task(explicit=Word(outcome.occurred_at, outcome.id, outcome.success))
+        return Task(words=frozenset({Word(outcome.occurred_at, outcome.id, outcome.success)}))
     ended = outcome.ended_at or outcome.occurred_at
     return Task(
         first=Start(
@@ -75,9 +97,14 @@ def of_outcome(outcome: OutcomeRow) -> Task:
 
 def merge(one: Task, other: Task) -> Task:
     """What both together say."""
-    return Task(
+    both = Task(
         first=min((s for s in (one.first, other.first) if s), default=None),
         last_ended_at=max((t for t in (one.last_ended_at, other.last_ended_at) if t), default=None),
-        explicit=max((w for w in (one.explicit, other.explicit) if w), default=None),
+        words=one.words | other.words,
         implicit=max((w for w in (one.implicit, other.implicit) if w), default=None),
     )
+    counts = both.explicit
+    if both.last_ended_at is None or counts is None:
+        return both
+    # The end only ever moves on: what is older than the word that counts will never count again.
+    return replace(both, words=frozenset(w for w in both.words if w >= counts))

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg_pool import PoolTimeout
 
 from controlplane.errors import Busy
 from controlplane.ingest.append import NoPartition, Way
@@ -27,7 +26,7 @@ from controlplane.ingest.prepare import Arrived, Prepared, prepare
 from controlplane.ingest.receipts import InstanceGone, Key, OlderDatabase, Stored, key_of
 from controlplane.ingest.store import store
 from controlplane.models.epochs import renew
-from controlplane.models.pool import pool
+from controlplane.models.pool import AWAY, pool
 from controlplane.models.registry import forget_circuits
 from controlplane.notify import observed_changed
 
@@ -94,7 +93,14 @@ class Committer:
             task = asyncio.create_task(self._lane())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await waiting.answer
+        answer = waiting.answer
+        del waiting
+        try:
+            return await answer
+        finally:
+            # An error's traceback holds this frame, and the answer holds the error: without this
+            # circle a batch that was not stored is gone at once, not when the collector comes.
+            del answer
 
     async def _lane(self) -> None:
         try:
@@ -112,12 +118,12 @@ class Committer:
                     while self._waiting:
                         group = self._next_group()
                         await _commit(conn, group)
-            except (psycopg.OperationalError, PoolTimeout) as error:
+            except AWAY as error:
                 group = group or self._next_group()
-                log.warning("%d batches were not stored: %s", len(group), error)
-                _fail(
-                    group, _busy("Postgres is away or busy; send the same batch again.", 2, error)
-                )
+                log.warning("%d batches were not stored: %s", len(group), str(error))
+                # Without its cause, whose traceback holds the group.
+                said = "Postgres is away or busy; send the same batch again."
+                _fail(group, Busy(said, retry_after_s=2))
             except Exception as error:
                 group = group or self._next_group()
                 log.exception("a group of %d batches was not stored", len(group))
@@ -210,7 +216,7 @@ async def _prepare(
         except psycopg.errors.ForeignKeyViolation as error:
             # The gateway was deleted since its token was read; the next try is told so.
             _fail([one], _deleted(error))
-        except psycopg.OperationalError:
+        except AWAY:
             raise
         except Exception as error:
             log.exception("a batch of gateway %d was not prepared", one.arrived.gateway_id)

@@ -1,12 +1,14 @@
 """What new events change beside their own tables: breakers, buckets, tasks, the minute rollup.
 
 Invariant: it is given exactly the events that are new, each once, and every fold is commutative,
-so the result depends on the set of events alone. Tables are locked in the order written here.
+so the result depends on the set of events alone. Tables are locked in the order written here; tasks
+are locked by the first of their writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from psycopg import AsyncConnection, AsyncCursor
@@ -19,19 +21,33 @@ from controlplane.models.pool import named_sql
 from controlplane.models.registry import stands_for_many
 from controlplane.wire.events import Budget, Outcome, Transition
 
-_TASK_UPSERT = Path(__file__).parent / "sql" / "task_upsert.sql"
+_SQL = Path(__file__).parent / "sql"
 
 
-async def fold(conn: AsyncConnection, new: Tables, budgets: list[Item]) -> list[AsyncCursor]:
-    """Fold inside the caller's transaction and pipeline.
-
-    After the pipeline, a cursor that says rows has put forward a breaker or a bucket.
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What is known after the pipeline: a cursor of ``told`` that says rows has put forward a
+    breaker or a bucket; ``frozen`` gives the tasks with a word after their freeze.
     """
+
+    told: list[AsyncCursor]
+    frozen: AsyncCursor | None
+
+
+async def fold(conn: AsyncConnection, new: Tables) -> Folded:
+    """Fold inside the caller's transaction and pipeline; then call ``freeze``."""
     told = await send_states(conn, _states(new.get("transition", ())))
-    told += await send_budgets(conn, _budgets(budgets))
-    await _fold_tasks(conn, tasks_of(new.get("outcome", ())))
+    told += await send_budgets(conn, _budgets(new.get("budget_event", ())))
+    frozen = await _fold_tasks(conn, tasks_of(new.get("outcome", ())))
     await rollup.add(conn, *rollup.counted(new))
-    return told
+    return Folded(told, frozen)
+
+
+async def freeze(conn: AsyncConnection, folded: Folded) -> None:
+    """Find the word that counts of the few tasks that have one after their freeze."""
+    if folded.frozen is not None and (keys := await folded.frozen.fetchall()):
+        given = [list(column) for column in zip(*keys, strict=True)]
+        await conn.execute(named_sql(_SQL / "task_frozen.sql"), given)
 
 
 def _states(items: Iterable[Item]) -> list[StateRow]:
@@ -104,13 +120,17 @@ def tasks_of(items: Iterable[Item]) -> dict[tuple[int, str, str], Task]:
     return found
 
 
-async def _fold_tasks(conn: AsyncConnection, tasks: dict[tuple[int, str, str], Task]) -> None:
+async def _fold_tasks(
+    conn: AsyncConnection, tasks: dict[tuple[int, str, str], Task]
+) -> AsyncCursor | None:
+    """Merge; the cursor gives the keys of tasks that have a word after their freeze."""
     if not tasks:
-        return
+        return None
     rows = []
     for key in sorted(tasks):
         task = tasks[key]
-        first, explicit, implicit = task.first, task.explicit, task.implicit
+        # The latest word, in force or not: which of them counts depends on what is stored already.
+        first, explicit, implicit = task.first, max(task.words, default=None), task.implicit
         rows.append(
             (
                 *key,
@@ -126,4 +146,5 @@ async def _fold_tasks(conn: AsyncConnection, tasks: dict[tuple[int, str, str], T
                 implicit and implicit.success,
             )
         )
-    await conn.execute(named_sql(_TASK_UPSERT), [list(c) for c in zip(*rows, strict=True)])
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return await conn.execute(named_sql(_SQL / "task_upsert.sql"), columns)

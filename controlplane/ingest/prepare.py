@@ -18,7 +18,7 @@ from controlplane.ingest.costs import cost_of
 from controlplane.ingest.read import ReadBatch
 from controlplane.ingest.rows import TABLE_OF, Item, Origin, Tables, no_items
 from controlplane.models.registry import Boot, circuit_ids_of, instance_ids
-from controlplane.wire.events import Attempt, Budget, Refusal, Transition
+from controlplane.wire.events import Attempt, Refusal, Transition
 
 # The loop is given back after so many events: at 10 µs each, others wait 5 ms at most.
 _AT_ONCE = 500
@@ -36,12 +36,11 @@ class Arrived:
 
 @dataclass(slots=True)
 class Prepared:
-    """A batch with its rows. ``budgets`` are the items that have no event table."""
+    """A batch with its rows."""
 
     batch: ReadBatch
     origin: Origin
     items: list[Item]
-    budgets: list[Item]
     tables: Tables
 
 
@@ -55,7 +54,7 @@ async def prepare(conn: AsyncConnection, arrived: Arrived, place: int, book: Pri
     # Plain tuples, which are found as the circuits that they equal: one less object an event.
     named = {(e.provider, e.model, e.region) for e in events if isinstance(e, _OF_CIRCUIT)}
     ids = await circuit_ids_of(conn, arrived.gateway_id, {Circuit(*name) for name in named}, now)
-    prepared = Prepared(batch, origin, [], [], no_items())
+    prepared = Prepared(batch, origin, [], no_items())
     items, tables = prepared.items, prepared.tables
     for count, (index, event) in enumerate(batch.events.items(), 1):
         circuit = None
@@ -64,10 +63,7 @@ async def prepare(conn: AsyncConnection, arrived: Arrived, place: int, book: Pri
         cost = cost_of(event, book) if isinstance(event, Attempt) else None
         item = Item(origin, index, event, circuit, cost)
         items.append(item)
-        if isinstance(event, Budget):
-            prepared.budgets.append(item)
-        else:
-            tables[TABLE_OF[type(event)]].append(item)
+        tables[TABLE_OF[type(event)]].append(item)
         if count % _AT_ONCE == 0:
             await asyncio.sleep(0)
     return prepared

@@ -16,6 +16,7 @@ from controlplane.domain.pricing import Cost
 from controlplane.wire.events import (
     AnyEvent,
     Attempt,
+    Budget,
     Outcome,
     Refusal,
     Tokens,
@@ -111,6 +112,16 @@ TABLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("next_probe_at", "timestamptz"),
         ("generation", "int8"),
     ),
+    "budget_event": (
+        *_COMMON,
+        *_STAMPS,
+        ("scope", "text"),
+        ("balance", "int8"),
+        ("earned", "int8"),
+        ("spent", "int8"),
+        ("refused", "int8"),
+        ("window_s", "float8"),
+    ),
 }
 _NO_TOKENS = Tokens()
 
@@ -138,12 +149,12 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 Tables = dict[str, list[Item]]
 """Items by the event table that they are stored in."""
 
-# Budgets have no table: only their newest word is kept.
 TABLE_OF: dict[type, str] = {
     Attempt: "attempt",
     Refusal: "refusal",
     Outcome: "outcome",
     Transition: "transition",
+    Budget: "budget_event",
 }
 
 
@@ -285,9 +296,21 @@ def _transition(item: Item, event: Transition) -> tuple[Any, ...]:
     )
 
 
+def _budget(_: Item, event: Budget) -> tuple[Any, ...]:
+    return (
+        event.scope,
+        event.balance,
+        event.earned,
+        event.spent,
+        event.refused,
+        event.window_s,
+    )
+
+
 _REST: dict[str, Callable[[Item, Any], tuple[Any, ...]]] = {
     "attempt": _attempt,
     "refusal": _refusal,
     "outcome": _outcome,
     "transition": _transition,
+    "budget_event": _budget,
 }

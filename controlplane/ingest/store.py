@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 
 from controlplane.ingest import dirty, receipts
 from controlplane.ingest.append import Way, append
-from controlplane.ingest.fold import fold
+from controlplane.ingest.fold import fold, freeze
 from controlplane.ingest.prepare import Prepared
 from controlplane.ingest.read import DeadLetter
 from controlplane.ingest.receipts import Key, Stored, key_of
@@ -43,11 +43,11 @@ async def store(
         if not claimed:
             return said, False
         appended = await append(conn, joined([one.tables for one in claimed]), way)
-        budgets = [item for one in claimed for item in one.budgets]
         async with conn.pipeline():
-            folded = await fold(conn, appended.new, budgets)
+            folded = await fold(conn, appended.new)
             await receipts.move_on(conn, claimed, places)
-        changed = any(cursor.rowcount > 0 for cursor in folded)
+        changed = any(cursor.rowcount > 0 for cursor in folded.told)
+        await freeze(conn, folded)
         await dirty.mark(conn, appended.new, marks)
         letters: list[tuple[Prepared, DeadLetter]] = []
         stored = Counter(i.origin.place for items in appended.new.values() for i in items)
@@ -56,7 +56,7 @@ async def store(
             refused = [(item, why) for item, why in appended.refused if item.origin.place == place]
             own = [*one.batch.unread, *(one.batch.letter(i.index, why) for i, why in refused)]
             own.sort(key=lambda letter: letter.index)
-            count = stored[place] + len(one.budgets)
+            count = stored[place]
             answer = said[key_of(one)] = Stored(
                 stored=count,
                 duplicates=len(one.items) - count - len(refused),

@@ -13,12 +13,17 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from django.conf import settings
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 _LIMITS = (
     "-c idle_in_transaction_session_timeout=5000 -c lock_timeout=2000"
     " -c statement_timeout=10000 -c timezone=UTC"
 )
+
+# What says nothing of the statement, only that this connection is no more: try again on another.
+# Postgres ends a transaction that was idle for too long (a process that was stopped, or starved on
+# a busy machine) with an error that its driver counts among those of the program.
+AWAY = (psycopg.OperationalError, PoolTimeout, psycopg.errors.IdleInTransactionSessionTimeout)
 
 
 def conninfo(**extra: str) -> str:

@@ -1,23 +1,28 @@
-"""What a retry budget had to deal with, minute by minute.
+"""What a retry budget had to deal with, minute by minute, and what its buckets hold and held.
 
 Invariant: only whole minutes; a minute of which no gateway spoke is absent, never 0. Refusals are
-those of every budget over these circuits, because a refusal does not say which level it was.
+those of every budget over these circuits, because a refusal does not say which level it was. A
+bucket is an instance's; it is a budget's when the budget matches it, also where a narrower rules.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 from django.db import connection
 
 from controlplane.domain.circuit import Circuit as Name
+from controlplane.domain.circuit import parse_circuit
 from controlplane.domain.precedence import Selection
-from controlplane.models import Circuit, Gateway
+from controlplane.models import Circuit, Gateway, RetryBudget
 from controlplane.models.pool import named_sql
 
-_SQL = Path(__file__).parent / "sql" / "budget_minutes.sql"
+_SQL = Path(__file__).parent / "sql"
+# Whose last word is older is not connected any more, and its buckets are no news.
+ALIVE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,80 @@ def minutes(selection: Selection, start: datetime, end: datetime) -> list[Minute
         "gateways": _gateways(selection),
     }
     with connection.cursor() as cursor:
-        cursor.execute(named_sql(_SQL), values)
+        cursor.execute(named_sql(_SQL / "budget_minutes.sql"), values)
         return [Minute(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bucket of one instance; earned, spent and refused are those within ``window_s``."""
+
+    scope: str
+    gateway: str
+    slot: str
+    boot_id: UUID
+    balance: int
+    earned: int
+    spent: int
+    refused: int
+    window_s: float
+    reported_at: datetime
+
+
+def buckets(budget: RetryBudget, now: datetime) -> list[Bucket]:
+    """The buckets that a budget matches, of the instances that are connected."""
+    selection = Selection(
+        budget.gateway,
+        budget.selector,
+        budget.provider,
+        budget.model,
+        budget.region,
+        budget.tenant,
+    )
+    values = {"alive": now - ALIVE, "gateways": _gateways(selection)}
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(_SQL / "budget_buckets.sql"), values)
+        found = [Bucket(*row) for row in cursor.fetchall()]
+    return [one for one in found if covers(budget.level, selection, one.scope)]
+
+
+def covers(level: str, selection: Selection, scope: str) -> bool:
+    """True when a budget of this level and selection is about that scope."""
+    kind, _, subject = scope.partition("/")
+    if kind != level:
+        return False
+    if level == "tenant":
+        return selection.tenant in ("", subject)
+    if level == "circuit":
+        try:
+            return selection.covers_circuit(parse_circuit(subject))
+        except ValueError:
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A step of a scope: its instances, how many stood at 0, and what they held together."""
+
+    at: datetime
+    instances: int
+    at_zero: int
+    balance: int
+    earned: int
+    spent: int
+    refused: int
+
+
+def series(
+    scope: str, start: datetime, end: datetime, step: timedelta, selection: Selection | None = None
+) -> list[Held]:
+    """What a scope's buckets held over [start, end); of raw retention. Silent steps are absent."""
+    gateways = _gateways(selection) if selection is not None else None
+    values = {"scope": scope, "start": start, "end": end, "step": step, "gateways": gateways}
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(_SQL / "budget_series.sql"), values)
+        return [Held(row[0], *map(int, row[1:])) for row in cursor.fetchall()]
 
 
 def _circuits(selection: Selection) -> list[int] | None:

@@ -21,6 +21,7 @@ from controlplane.reports import telemetry
 
 _SQL = Path(__file__).parent / "sql"
 MOST = 20
+MOST_PLACES = 100
 _LATELY = timedelta(days=7)
 
 
@@ -87,6 +88,30 @@ def tasks(text: str) -> list[TaskHit]:
     with connection.cursor() as cursor:
         cursor.execute(named_sql(_SQL / "find_tasks.sql"), {"text": text, "request": _uuid(text)})
         return [TaskHit(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where a task is known."""
+
+    gateway_id: int
+    gateway: str
+    tenant: str
+    id: str
+
+
+def where_known(text: str, gateway: str | None, tenant: str | None) -> list[Known]:
+    """Every gateway and tenant at which a task, or the request ``text``, is known; at most 100."""
+    values = {
+        "text": text,
+        "request": _uuid(text),
+        "gateway": gateway,
+        "tenant": tenant,
+        "limit": MOST_PLACES,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(_SQL / "find_trace.sql"), values)
+        return [Known(*row) for row in cursor.fetchall()]
 
 
 def trace(gateway: int, tenant: str, name: str) -> telemetry.Trace | None:

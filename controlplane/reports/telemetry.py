@@ -21,7 +21,8 @@ from controlplane.models.pool import named_sql
 
 _SQL = Path(__file__).parent / "sql"
 _TASK = """
-SELECT LEAST(first_started_at, explicit_at), GREATEST(last_ended_at, explicit_at),
+SELECT LEAST(first_started_at, explicit_at), GREATEST(last_ended_at, explicit_at,
+    CASE WHEN frozen THEN now() END), -- words that came too late to count are shown, too
     explicit_success, implicit_success
 FROM task WHERE gateway_id = %(gateway)s AND tenant = %(tenant)s AND task = %(task)s
 """
@@ -163,7 +164,9 @@ class TenantWaste:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What is missing of one instance: whole batches, unreadable events, events it had to drop."""
+    """What is missing of one instance: batches, unreadable events, events it had to drop; what
+    came late or ahead of our clock; and whether it speaks on although its slot has another.
+    """
 
     gateway: str
     slot: str
@@ -172,6 +175,23 @@ class Lost:
     batches: int
     unread: int
     dropped: int
+    late: int
+    skewed: int
+    slot_shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One event that could not be read or stored, its place in its batch, and its first bytes."""
+
+    gateway: str
+    slot: str | None
+    boot_id: UUID | None
+    seq: int
+    index: int
+    received_at: datetime
+    reason: str
+    body: bytes
 
 
 def circuit_series(circuit: int, start: datetime, end: datetime, step: timedelta) -> list[Step]:
@@ -223,8 +243,16 @@ def tenants_by_waste(start: datetime, end: datetime, limit: int) -> list[TenantW
 
 
 def lost_telemetry(since: datetime) -> list[Lost]:
-    """Instances heard of since then, of whose telemetry something is missing."""
+    """Instances heard of since then, of whose telemetry something is missing, late or skewed."""
     return [Lost(*row) for row in _rows("lost_telemetry", {"since": since})]
+
+
+def dead_letters(
+    since: datetime, until: datetime, gateway: str | None, limit: int
+) -> list[DeadLetter]:
+    """Dead letters that came in [since, until), newest first."""
+    values = {"since": since, "until": until, "gateway": gateway, "limit": limit}
+    return [DeadLetter(*row[:-1], bytes(row[-1])) for row in _rows("dead_letters", values)]
 
 
 def _rows(name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:

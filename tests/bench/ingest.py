@@ -29,7 +29,7 @@ from tests.bench._stand import (
 from tests.bench._telemetry import GATEWAYS, Fleet
 from tests.bench.figures import Figure, say
 
-TABLES = ("attempt", "refusal", "outcome", "transition")
+TABLES = ("attempt", "refusal", "outcome", "transition", "budget_event")
 DERIVED = ("receipt", "rollup_minute", "rollup_minute_part", "rollup_minute_request")
 ROUNDS = 5
 # Events of a batch -> batches of each gateway in a round.

@@ -4,7 +4,9 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
+from django.db import connection
 from django.test import Client
 
 from controlplane.actions import gateways, overrides, tokens
@@ -20,6 +22,7 @@ from controlplane.models import (
     Role,
 )
 from tests import builders
+from tests.embedded import TestPostgres
 
 pytestmark = pytest.mark.django_db
 
@@ -590,3 +593,21 @@ def test_a_new_gateway_gets_its_token_once(installed: Secrets) -> None:
     assert issued.token.startswith("sgg_")
     assert issued.gateway.config.generation == 1
     assert not CircuitState.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_is_lost_is_no_fault_of_ours(
+    installed: Secrets, postgres: TestPostgres
+) -> None:
+    viewer = Caller(installed.viewer_token)
+    assert viewer("GET", "/policies").status_code == 200
+    pid = connection.connection.info.backend_pid
+    with psycopg.connect(postgres.dsn(str(connection.settings_dict["NAME"]))) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+    try:
+        refused = viewer("GET", "/policies")
+    finally:
+        connection.close()
+    assert (refused.status_code, refused.json()["code"]) == (503, "busy")
+    assert int(refused.headers["Retry-After"]) > 0
+    assert viewer("GET", "/policies").status_code == 200

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 from playwright.sync_api import Browser, Page, expect
 
 from controlplane.models import Role
 from tests import builders
 from tests.browser import WAIT_MS, chromium, new_page
 from tests.controlplane.ingest import batches
-from tests.controlplane.ingest.conftest import new_sender
+from tests.controlplane.ingest.conftest import forget_telemetry, new_sender
 from tests.controlplane.reports.test_weekly import LONDON, last_week, prices
 from tests.dashboard.server import WebProcess
 
@@ -35,8 +34,7 @@ def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
 
 def a_week(web: WebProcess) -> None:
     """Some tasks of last week, sent to the web process."""
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE attempt, refusal, outcome, transition, task, receipt")
+    forget_telemetry()
     prices()
     at = last_week().bounds(LONDON)[0] + timedelta(days=1)
     events = []

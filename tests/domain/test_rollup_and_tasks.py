@@ -175,16 +175,53 @@ def test_the_first_request_gives_the_route() -> None:
     assert both.first == Start(T0 - timedelta(seconds=1), UUID(int=1007), "early")
 
 
+DAY = timedelta(days=1)
+
+
+def of_day(number: int, day: float, **over: object) -> OutcomeRow:
+    at = T0 + day * DAY
+    return outcome(number, **{"occurred_at": at, "ended_at": at, "started_at": at} | over)
+
+
+def test_a_word_counts_up_to_seven_days_after_the_last_request() -> None:
+    request, word = of_day(1, 0), of_day(2, 7, explicit=True, success=False)
+    late = of_day(3, 7.001, explicit=True, success=True)
+    task = reduce(merge, map(of_outcome, (late, request, word)))
+    assert (task.success, task.frozen) == (False, True)
+    assert not merge(of_outcome(request), of_outcome(word)).frozen
+
+
+def test_a_later_request_brings_a_word_into_force_that_came_too_late() -> None:
+    said = [of_day(1, 0), of_day(2, 1, explicit=True), of_day(3, 9, explicit=True, success=False)]
+    before = reduce(merge, map(of_outcome, said))
+    assert (before.success, before.frozen) == (True, True)
+    after = merge(before, of_outcome(of_day(4, 2.5)))
+    assert (after.success, after.frozen) == (False, False)
+
+
 times = st.none() | st.integers(-5, 5).map(lambda s: T0 + timedelta(seconds=s))
+far = st.integers(0, 20).map(lambda day: T0 + day * timedelta(days=1, seconds=3))
 outcomes = st.builds(
-    lambda number, **over: outcome(number, **over),
+    lambda number, at, **over: outcome(
+        number, **over | ({} if at is None else {"occurred_at": at, "ended_at": at})
+    ),
     st.integers(1, 40),
+    st.none() | far,
     success=st.booleans(),
     explicit=st.booleans(),
     route=st.sampled_from(["", "chat", "batch"]),
     started_at=times,
     ended_at=times,
 )
+
+
+def by_the_rule(rows: list[OutcomeRow]) -> bool | None:
+    """The result, straight from all that was said."""
+    ends = [(r.ended_at or r.occurred_at, r.id, r.success) for r in rows if not r.explicit]
+    said = [(r.occurred_at, r.id, r.success) for r in rows if r.explicit]
+    if ends:
+        said = [word for word in said if word[0] - max(ends)[0] <= timedelta(days=7)]
+    return max(said or ends)[2]
 
 
 @given(st.lists(outcomes, min_size=1, max_size=12), st.randoms(use_true_random=False))
@@ -198,3 +235,4 @@ def test_any_order_and_repetition_of_outcomes_closes_a_task_alike(
     left = reduce(merge, map(of_outcome, again[:half]), Task())
     right = reduce(merge, map(of_outcome, again[half:]), Task())
     assert merge(right, left) == merge(left, right) == straight
+    assert straight.success == by_the_rule(rows)

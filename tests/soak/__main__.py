@@ -21,7 +21,7 @@ from tests.product import Product
 from tests.soak import books
 from tests.soak.books import Line
 from tests.soak.fleet import Process, add_gateways, drain
-from tests.soak.killing import WEB_UNTIL, Killer, resident_mib
+from tests.soak.killing import KINDS, WEB_UNTIL, Killer, resident_mib
 from tests.soak.notes import Witness
 
 GATEWAYS, INSTANCES = 10, 5
@@ -46,7 +46,8 @@ class Soak:
         self.notes.mkdir()
         tokens = add_gateways(product, [f"soak-{number:02d}" for number in range(GATEWAYS)])
         self.processes = [self._process(*each) for each in enumerate(tokens.items())]
-        self.killer = Killer(product, self.processes, seed)
+        kinds = os.environ.get("SOAK_KINDS", " ".join(KINDS)).split()
+        self.killer = Killer(product, self.processes, seed, kinds)
         self.memory: list[tuple[int, float, float]] = []
 
     def _process(self, number: int, named: tuple[str, str]) -> Process:
@@ -98,6 +99,8 @@ class Soak:
         resident = resident_mib(pid)
         if resident is not None:
             self.memory.append((pid, now, resident))
+            if len(self.memory) % 40 == 0:
+                say(f"          web {pid}: {resident:.1f} MiB")
 
     def _memory(self) -> Line:
         pid = self.memory[-1][0]

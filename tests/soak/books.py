@@ -19,7 +19,7 @@ import psycopg
 from tests.product import CHECKOUT, Product
 from tests.soak.notes import Witness
 
-TABLES = ("attempt", "refusal", "outcome", "transition")
+TABLES = ("attempt", "refusal", "outcome", "transition", "budget_event")
 _LOST = CHECKOUT / "controlplane" / "reports" / "sql" / "lost_telemetry.sql"
 _COMPACT = (
     "SELECT gateway_id, circuit_id, minute, switchgear_compact(array_agg(bin))"
@@ -85,8 +85,7 @@ def _stored_ids(product: Product) -> Counter[UUID]:
 
 
 def _events(product: Product, witness: Witness, stored: Counter[UUID]) -> list[Line]:
-    kept = {e for e in witness.kept if witness.intended[e] != "budget"}
-    whole = {e for e in kept if witness.boot_of[e] not in witness.lossy}
+    whole = {e for e in witness.kept if witness.boot_of[e] not in witness.lossy}
     twice = sum(count > 1 for count in stored.values())
     return [
         same("kept by whole spools = stored", len(whole), sum(e in stored for e in whole)),
@@ -106,14 +105,12 @@ def _receipts(product: Product, witness: Witness, stored: Counter[UUID]) -> list
         " FROM receipt r JOIN instance i ON i.id = r.instance_id"
     )
     held = {(row[0], row[1]): (row[2], row[3], row[4]) for row in rows}
-    budgets = int(product.query("SELECT coalesce(sum(stored), 0) FROM receipt")[0][0])
-    budgets -= stored.total()
+    said = int(product.query("SELECT coalesce(sum(stored), 0) FROM receipt")[0][0])
     whole = [b for b in witness.gateway_of if b not in witness.lossy]
     holes = product.query(
         "SELECT count(*) FROM instance WHERE boot_id = ANY(%s) AND highest_seq <> contiguous_seq",
         (whole,),
     )
-    noted = sum(kind == "budget" for kind in witness.intended.values())
     whole_acked = sum(boot not in witness.lossy for boot, _ in witness.acknowledged)
     # A small spool may give up a batch whose answer is still on its way.
     whole_held = sum(boot not in witness.lossy for boot, _ in held)
@@ -121,12 +118,7 @@ def _receipts(product: Product, witness: Witness, stored: Counter[UUID]) -> list
         same("batches acknowledged = receipts", whole_acked, whole_held),
         same("receipts that say otherwise", 0, _differ(witness.acknowledged, held)),
         same("answers that changed", 0, len(witness.contradicted)),
-        Line(
-            "receipts' events without a row (budgets)",
-            f"0..{noted}",
-            budgets,
-            0 <= budgets <= noted,
-        ),
+        same("events that receipts say = rows", said, stored.total()),
         same("whole spools with a hole", 0, holes[0][0]),
         same("dead letters", 0, product.query("SELECT count(*) FROM dead_letter")[0][0]),
     ]
@@ -142,11 +134,7 @@ def _losses(product: Product, witness: Witness, stored: set[UUID], began: dateti
     A boot's gap names its own loss. What lay behind its last batch, in a spool that was given up
     when its owner was dead, is told by the gateway's living instances.
     """
-    missing = Counter(
-        witness.boot_of[e]
-        for e in witness.kept
-        if e not in stored and witness.intended[e] != "budget"
-    )
+    missing = Counter(witness.boot_of[e] for e in witness.kept if e not in stored)
     rows = _lost(product, began)
     by_gap = {row[2] for row in rows if row[4] > 0}
     by_count = {row[0] for row in rows if row[6] > 0}

@@ -21,9 +21,12 @@ WEB_UNTIL = 0.6
 
 
 class Killer:
-    """Kills one thing at a time; ``killed`` counts by kind."""
+    """Kills one thing of ``kinds`` at a time; ``killed`` counts them."""
 
-    def __init__(self, product: Product, processes: list[Process], seed: int) -> None:
+    def __init__(
+        self, product: Product, processes: list[Process], seed: int, kinds: list[str]
+    ) -> None:
+        self._kinds = kinds
         self._product = product
         self._processes = processes
         self._draw = random.Random(seed)
@@ -35,7 +38,9 @@ class Killer:
 
     def kill(self, progress: float) -> str:
         """Kill what the seed says; ``progress`` is 0 at the start of the load and 1 at its end."""
-        kinds = [k for k in KINDS if k != "web" or progress < WEB_UNTIL]
+        kinds = [k for k in self._kinds if k != "web" or progress < WEB_UNTIL]
+        if not kinds:
+            return "nobody"
         kind = self._draw.choices(kinds, [KINDS[k] for k in kinds])[0]
         if kind == "instances":
             self._draw.choice(self._processes).kill()

@@ -12,6 +12,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from controlplane.ingest.rows import TABLES
 from workers import tasks
 from workers.schedule import SCHEDULE
 
@@ -41,10 +42,8 @@ def test_days_are_made_ahead_and_dropped_only_when_wholly_expired() -> None:
     expired, kept = (now() - RETENTION - timedelta(days=1)).date(), (now() - RETENTION).date()
     query("SELECT switchgear_ensure_days(%s, %s)", [expired, kept])
     dropped = tasks.partitions()
-    assert dropped == sorted(
-        f"{table}_{expired:%Y%m%d}" for table in ("attempt", "outcome", "refusal", "transition")
-    )
-    for table in ("attempt", "refusal", "outcome", "transition"):
+    assert dropped == sorted(f"{table}_{expired:%Y%m%d}" for table in TABLES)
+    for table in TABLES:
         days = partitions_of(table)
         assert f"{table}_{kept:%Y%m%d}" in days
         for ahead in range(-1, 4):

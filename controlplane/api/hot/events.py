@@ -25,7 +25,7 @@ from controlplane.api.hot.unpack import known, unpack
 from controlplane.errors import Busy, Problem, TooLarge
 from controlplane.ingest.partitions import ensure_ahead
 from controlplane.ingest.pipeline import accept
-from controlplane.models.pool import pool
+from controlplane.models.pool import AWAY, pool
 from controlplane.wire.events import Receipt
 
 MIB = 1024 * 1024
@@ -94,7 +94,7 @@ async def post_events(scope: Scope, receive: Receive, send: Send) -> None:
     with door().entered():
         try:
             caller = await authenticate(scope)
-        except (psycopg.OperationalError, PoolTimeout) as error:
+        except AWAY as error:
             raise Busy("Postgres is away; send the same batch again.", retry_after_s=2) from error
         encoding = _encoding(scope)
         with door().known(caller):

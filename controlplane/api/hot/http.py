@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
-import psycopg
-from psycopg_pool import PoolTimeout
 
 from controlplane.errors import Busy, Problem, TooLarge
+from controlplane.models.pool import AWAY
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -119,7 +118,7 @@ def guarded(handler: Handler) -> Handler:
             if started:
                 raise
             await answer_problem(send, problem)
-        except (psycopg.OperationalError, PoolTimeout) as error:
+        except AWAY as error:
             # Postgres is away or a lock is held too long: the caller keeps what it has and waits.
             log.warning("%s %s: %s", scope["method"], scope["path"], error)
             if started:

@@ -14,19 +14,26 @@ WITH wanted AS (
 ), first AS (
     SELECT DISTINCT ON (gateway_id, tenant, task) * FROM said WHERE NOT explicit
     ORDER BY gateway_id, tenant, task, began, request, route COLLATE "C"
-), explicit AS (
-    SELECT DISTINCT ON (gateway_id, tenant, task) * FROM said WHERE explicit
-    ORDER BY gateway_id, tenant, task, occurred_at DESC, id DESC, success DESC
 ), implicit AS (
     SELECT DISTINCT ON (gateway_id, tenant, task) * FROM said WHERE NOT explicit
     ORDER BY gateway_id, tenant, task, ended DESC, id DESC, success DESC
+), word AS (
+    SELECT said.*,
+        COALESCE(said.occurred_at > implicit.ended + interval '7 days', false) AS frozen
+    FROM said LEFT JOIN implicit USING (gateway_id, tenant, task)
+    WHERE said.explicit
+), explicit AS (
+    SELECT DISTINCT ON (gateway_id, tenant, task) * FROM word WHERE NOT frozen
+    ORDER BY gateway_id, tenant, task, occurred_at DESC, id DESC, success DESC
 )
 INSERT INTO task (
     gateway_id, tenant, task, first_started_at, first_request, route, last_ended_at,
-    explicit_at, explicit_id, explicit_success, implicit_at, implicit_id, implicit_success)
+    explicit_at, explicit_id, explicit_success, implicit_at, implicit_id, implicit_success, frozen)
 SELECT gateway_id, tenant, task, first.began, first.request, COALESCE(first.route, ''),
     implicit.ended, explicit.occurred_at, explicit.id, explicit.success,
-    implicit.ended, implicit.id, implicit.success
+    implicit.ended, implicit.id, implicit.success,
+    EXISTS (SELECT FROM word WHERE word.frozen AND word.gateway_id = wanted.gateway_id
+            AND word.tenant = wanted.tenant AND word.task = wanted.task)
 FROM wanted
 LEFT JOIN first USING (gateway_id, tenant, task)
 LEFT JOIN explicit USING (gateway_id, tenant, task)
@@ -36,4 +43,5 @@ ON CONFLICT (gateway_id, tenant, task) DO UPDATE SET
     route = EXCLUDED.route, last_ended_at = EXCLUDED.last_ended_at,
     explicit_at = EXCLUDED.explicit_at, explicit_id = EXCLUDED.explicit_id,
     explicit_success = EXCLUDED.explicit_success, implicit_at = EXCLUDED.implicit_at,
-    implicit_id = EXCLUDED.implicit_id, implicit_success = EXCLUDED.implicit_success
+    implicit_id = EXCLUDED.implicit_id, implicit_success = EXCLUDED.implicit_success,
+    frozen = EXCLUDED.frozen

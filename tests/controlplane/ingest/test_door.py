@@ -1,15 +1,20 @@
 """What the door refuses, with which status, and that it reads nothing from strangers."""
 
 import asyncio
+import gc
 import gzip
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from backports import zstd
+from psycopg import AsyncConnection
 
 from controlplane.api.hot import events
+from controlplane.ingest import receipts
+from controlplane.ingest.read import ReadBatch
 from tests.asgi import call
 from tests.controlplane.ingest.batches import attempt, batch, encoded
 from tests.controlplane.ingest.conftest import Sender
@@ -177,3 +182,49 @@ async def test_one_gateways_many_requests_leave_places_for_another(
 
 async def test_another_method_is_not_allowed(sender: Sender) -> None:
     assert (await call("GET", "/api/v1/events")).status == 405
+
+
+async def test_a_transaction_that_postgres_ended_for_idleness_is_sent_again(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a pause of this process: stopped, or starved on a busy machine."""
+    keep = receipts.keep_letters
+
+    async def idle(conn: AsyncConnection, letters: Any) -> None:
+        monkeypatch.undo()
+        pid = conn.info.backend_pid
+        await conn.execute("SET LOCAL idle_in_transaction_session_timeout = 1")
+        alive = "SELECT FROM pg_stat_activity WHERE pid = %s"
+        async with asyncio.timeout(30):
+            while await sender.query(alive, [pid]):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await keep(conn, letters)
+
+    monkeypatch.setattr(receipts, "keep_letters", idle)
+    sent = batch(attempt(), {"kind": "nonsense"})
+    refused = await sender.post(sent)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "2")
+    assert await sender.count("attempt") == 0
+    assert (await sender.send(sent))["stored"] == 1
+
+
+async def test_a_batch_that_was_not_stored_leaves_nothing_in_memory(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While Postgres is away every try fails: what they held must not wait for the collector."""
+
+    async def away(*_: Any) -> Any:
+        raise psycopg.OperationalError("the connection is lost")
+
+    await sender.send(batch(attempt()))
+    monkeypatch.setattr("controlplane.ingest.commit.store", away)
+    gc.collect()
+    gc.disable()
+    try:
+        for seq in range(2, 6):
+            assert (await sender.post(batch(attempt(), seq=seq))).status == 503
+        held = [found.seq for found in gc.get_objects() if type(found) is ReadBatch]
+    finally:
+        gc.enable()
+    # The last one's task may still be ending.
+    assert set(held) <= {5}

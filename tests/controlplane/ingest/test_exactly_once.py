@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from controlplane.ingest.rows import TABLES
 from tests.controlplane.ingest.batches import (
     attempt,
     batch,
@@ -33,12 +34,7 @@ async def test_it_stores_a_batch_and_says_so(sender: Sender) -> None:
     assert (receipt["seq"], receipt["contiguous"], receipt["stored"]) == (1, 1, 5)
     assert "duplicates" not in receipt
     assert "unread" not in receipt
-    assert [await sender.count(t) for t in ("attempt", "refusal", "outcome", "transition")] == [
-        1,
-        1,
-        1,
-        1,
-    ]
+    assert {table: await sender.count(table) for table in TABLES} == dict.fromkeys(TABLES, 1)
     assert await sender.count("budget_state") == 1
     assert await counters(sender) == [(1, 1, 100, 1)]
 

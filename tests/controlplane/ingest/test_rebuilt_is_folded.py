@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from controlplane.ingest.derive import derive
 from controlplane.models.pool import close_pool
 from tests.controlplane.ingest.batches import attempt, batch, outcome, refusal, transition
-from tests.controlplane.ingest.conftest import Sender, new_sender
+from tests.controlplane.ingest.conftest import Sender, forget_telemetry, new_sender
 from tests.controlplane.ingest.test_cost_at_ingest import add_prices
 
 BEGIN = (datetime.now(UTC) - timedelta(hours=3)).replace(minute=0, second=0, microsecond=0)
@@ -165,7 +165,7 @@ def without_identity(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("quiet")
 def test_rebuilt_is_folded() -> None:
-    forget_what_other_tests_sent()
+    forget_telemetry()
     add_prices()
 
     @hypothesis_settings(
@@ -185,16 +185,6 @@ def test_rebuilt_is_folded() -> None:
         assert of_all_gateways() == together
 
     check()
-
-
-def forget_what_other_tests_sent() -> None:
-    """Django does not know these tables and so never empties them."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "TRUNCATE attempt, refusal, outcome, transition, task, receipt, rollup_dirty,"
-            " rollup_minute, rollup_minute_part, rollup_minute_request, rollup_circuit_minute,"
-            " rollup_hour, rollup_hour_tenant"
-        )
 
 
 def spoil(sender: Sender) -> None:

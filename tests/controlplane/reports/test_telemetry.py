@@ -198,7 +198,16 @@ RANGE = {"start": START, "end": START + 2 * HOUR}
             {"attempt_{day}_circuit_id_occurred_at_idx"},
         ),
         ("tenants_by_waste", RANGE | {"limit": 20}, {"rollup_hour_tenant_pkey"}),
-        ("lost_telemetry", {"since": START}, {"receipt_pkey", "dead_letter_of_instance"}),
+        (
+            "lost_telemetry",
+            {"since": START},
+            {"receipt_pkey", "dead_letter_of_instance", "receipt_of_faulty_clocks"},
+        ),
+        (
+            "dead_letters",
+            {"since": START, "until": START + HOUR, "gateway": None, "limit": 10},
+            {"dead_letter_by_age"},
+        ),
         (
             "wall_now",
             {"unused": 0},
