@@ -14,6 +14,9 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 
+# Loaded before a test's transaction begins: its first request would import every view within it,
+# and on a busy machine Postgres ends a transaction that idles for so long.
+import controlplane.urls  # noqa: F401
 from tests import builders
 from tests.dashboard.server import WebProcess, collect_static
 from tests.embedded import TestPostgres

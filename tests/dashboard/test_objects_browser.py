@@ -14,6 +14,7 @@ from controlplane.actions.actor import SYSTEM
 from controlplane.models import BreakerPolicy, Override, Role
 from tests import builders
 from tests.browser import chromium, new_page
+from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import log_in
 
@@ -54,7 +55,13 @@ def test_a_circuit_is_read_and_forced_by_keys_alone(page: Page, web: WebProcess)
     page.wait_for_function(
         "navigator.clipboard.readText().then(t => t.startsWith('kind: Circuit'))"
     )
-    assert copied(page) == page.locator("#as-object-yaml").text_content()
+    assert "name: openai/gpt-4o@us-east" in copied(page)
+    # The page reads itself anew: the part that is shown stays the one.
+    builders.circuit_state(one, builders.circuit(), "HalfOpen")
+    notify()
+    expect(page.locator("h1 .is")).to_contain_text("HalfOpen")
+    expect(page.locator(".tabs [aria-current]")).to_have_attribute("href", "#yaml")
+    expect(page.locator("#yaml")).to_be_visible()
     page.keyboard.press("?")
     own = page.locator("#own-keys")
     for words in ("force it", "let it probe now", "its conditions", "copy it as YAML"):
@@ -63,7 +70,9 @@ def test_a_circuit_is_read_and_forced_by_keys_alone(page: Page, web: WebProcess)
     page.keyboard.press("p")
     expect(page.locator("#dialog-title")).to_contain_text("Probe now")
     page.keyboard.press("Escape")
+    expect(page.locator("#dialog")).to_be_hidden()
     page.keyboard.press("o")
+    expect(page.locator("#force-form")).to_be_visible()
     page.fill("#reason", "it's slow; stop")
     expect(page.locator("#as-typed-cli")).to_have_value(re.compile("slow; stop"))
     page.locator(".copies >> text=CLI").click()
@@ -126,12 +135,13 @@ def test_two_people_tune_the_same_policy(page: Page, web: WebProcess) -> None:
     assert (row.spec["open_seconds"], row.generation) == (15, 3)
 
 
-def test_on_paper_every_part_stands_and_no_button(page: Page, web: WebProcess) -> None:
+def test_on_paper_every_part_but_the_yaml_stands_and_no_button(page: Page, web: WebProcess) -> None:
     one = builders.instance(builders.gateway("chat"), "chat/0")
     builders.circuit_state(one, builders.circuit(), "Open")
     log_in(page, web, Role.VIEWER)
     page.goto(f"{web.url}{CIRCUIT}")
     page.emulate_media(media="print")
-    expect(page.locator(".pane:visible")).to_have_count(5)
+    expect(page.locator(".pane:visible")).to_have_count(4)
+    expect(page.locator("#yaml")).to_be_hidden()
     for part in (".top", ".rail", ".tabs", ".acts", ".menu"):
         expect(page.locator(part).first).to_be_hidden()

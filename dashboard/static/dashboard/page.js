@@ -47,6 +47,8 @@ function showTimes() {
 }
 if (body.dataset.past === undefined) {
   showTimes();
+  // What was read anew came in the person's zone.
+  document.addEventListener("switchgear:read", showTimes);
   document.getElementById("times")?.addEventListener("click", () => {
     times = MODES[(MODES.indexOf(times) + 1) % MODES.length];
     try {
