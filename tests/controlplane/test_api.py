@@ -526,9 +526,8 @@ def test_nobody_is_401(installed: Secrets) -> None:
 
 def test_an_expired_or_revoked_token_is_nobody(installed: Secrets) -> None:
     now = builders.now()
-    issued = tokens.issue(
-        actor=SYSTEM, name="ci", role="operator", now=now, expires_at=now - timedelta(seconds=1)
-    )
+    before, end = now - timedelta(hours=1), now - timedelta(seconds=1)
+    issued = tokens.issue(actor=SYSTEM, name="ci", role="operator", now=before, expires_at=end)
     assert Caller(issued.token)("GET", "/overrides").status_code == 401
     issued = tokens.issue(actor=SYSTEM, name="ci-2", role="operator", now=now)
     assert Caller(issued.token)("GET", "/overrides").status_code == 200
