@@ -33,6 +33,7 @@ from controlplane.notify import observed_changed
 LANES = 2
 # With less than this waiting, one lane alone makes larger groups at less cost.
 _SECOND_LANE_EVENTS = 1000
+_GATHER_S = 0.001
 # A group is at most so many batches, and no batch is added to one that has so many events.
 MOST_BATCHES = 64
 MOST_EVENTS = 2500
@@ -106,8 +107,7 @@ class Committer:
         try:
             await self._work()
         finally:
-            # At once and not by the task's callback: a batch that comes before that needs a lane.
-            self._open -= 1
+            self._open -= 1  # not by the task's callback: a batch that comes before needs a lane
 
     async def _work(self) -> None:
         """Commit group after group on one connection; a new one after a fault."""
@@ -116,14 +116,15 @@ class Committer:
             try:
                 async with (await pool()).connection() as conn:
                     while self._waiting:
+                        await self._gather(len(group))
                         group = self._next_group()
-                        await _commit(conn, group)
+                        if group:
+                            await _commit(conn, group)
             except AWAY as error:
                 group = group or self._next_group()
                 log.warning("%d batches were not stored: %s", len(group), str(error))
                 # Without its cause, whose traceback holds the group.
-                said = "Postgres is away or busy; send the same batch again."
-                _fail(group, Busy(said, retry_after_s=2))
+                _fail(group, Busy("Postgres is away; send the same batch again.", retry_after_s=2))
             except Exception as error:
                 group = group or self._next_group()
                 log.exception("a group of %d batches was not stored", len(group))
@@ -131,6 +132,14 @@ class Committer:
             except BaseException:
                 _fail([*group, *self._waiting], Busy("The server is stopping.", retry_after_s=1))
                 raise
+
+    async def _gather(self, before: int) -> None:
+        """Let in those whom the group ``before`` has just answered, if they send small batches."""
+        # Else two halves of them take turns, in groups of half the size. Who is alone never waits.
+        waiting = -1
+        while before > 1 and waiting < len(self._waiting) and self._events < _SECOND_LANE_EVENTS:
+            waiting = len(self._waiting)
+            await asyncio.sleep(_GATHER_S)
 
     def _next_group(self) -> list[_Waiting]:
         group: list[_Waiting] = []

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import Connection
 
 from controlplane.local.postgres import EmbeddedPostgres
-from tests.bench._stand import add_gateways, new_database
+from tests.bench._stand import add_gateways, migrate, new_database
 from tests.bench._telemetry import CIRCUITS, GATEWAYS
 from tests.bench.figures import say
 
@@ -111,6 +111,8 @@ def database(server: EmbeddedPostgres) -> tuple[str, tuple[str, ...], datetime]:
         with psycopg.connect(dsn, autocommit=True) as db:
             _make(db, today)
             db.execute(f"COMMENT ON DATABASE {name()} IS '{made}'")
+    else:
+        migrate(server.dsn(name()))
     return server.dsn(name()), tokens, today
 
 

@@ -100,13 +100,18 @@ def new_database(server: EmbeddedPostgres, name: str) -> str:
         admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {name}")
     dsn = server.dsn(name)
+    migrate(dsn)
+    return dsn
+
+
+def migrate(dsn: str) -> None:
+    """Bring a database to this tree's migrations."""
     subprocess.run(
         [sys.executable, "manage.py", "migrate", "-v", "0"],
         cwd=ROOT,
         env=environment(dsn),
         check=True,
     )
-    return dsn
 
 
 def add_gateways(dsn: str) -> tuple[str, ...]:
