@@ -72,8 +72,8 @@ class Camera:
             for width, height in SIZES:
                 self.page.emulate_media(color_scheme=theme)
                 self.page.set_viewport_size({"width": width, "height": height})
-                self.page.wait_for_timeout(400)
                 until()
+                self.page.wait_for_timeout(1200)
                 self.shoot(f"{screen}-{theme}-{width}", fit=fit)
 
     def shoot(self, name: str, *, whole: bool = False, fit: bool = False) -> None:

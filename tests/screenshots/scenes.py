@@ -65,7 +65,7 @@ def forcing(browser: Browser, web: WebProcess) -> None:
     page.locator(".card", has_text="gpt-4o-mini").first.focus()
     page.keyboard.press("o")
     page.fill("#reason", "probes burn money during the brownout")
-    camera.as_it_stands("force-dialog")
+    camera.as_it_stands("force-dialog", until=in_contact)
     page.set_viewport_size({"width": 1440, "height": 900})
     in_contact()
     page.locator("#force-form button.hand").click()
@@ -85,7 +85,7 @@ def forcing(browser: Browser, web: WebProcess) -> None:
         cursor.execute(_CAUGHT_UP, ["batch-iad%"])
     page.wait_for_selector('.dots li[data-state="rejected"]')
     page.wait_for_timeout(1000)
-    camera.as_it_stands("force-spread")
+    camera.as_it_stands("force-spread", until=in_contact)
 
 
 def objects(browser: Browser, web: WebProcess) -> None:

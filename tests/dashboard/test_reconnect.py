@@ -1,0 +1,165 @@
+"""The wall's page against a network that lies, goes silent, sleeps or hides: a real Chromium.
+
+What passes on the socket goes through the test, which holds back, repeats or drops it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
+
+from controlplane.models import Circuit, CircuitState, Instance
+from tests import builders
+from tests.browser import chromium, new_page
+from tests.dashboard.conftest import notify
+from tests.dashboard.server import WebProcess
+from tests.dashboard.test_browser import fleet, live, log_in
+
+pytestmark = pytest.mark.browser
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
+    with new_page(browser) as opened:
+        yield opened
+
+
+class Wire:
+    """What stands between the page's sockets and the server."""
+
+    def __init__(self, page: Page) -> None:
+        self.cut = False
+        self.told: list[str] = []  # by the server
+        self.asked: list[str] = []  # by the page
+        self.opened = 0
+        self.page_end: WebSocketRoute | None = None
+        page.route_web_socket("**/ws/wall", self._between)
+
+    def _between(self, socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+        self.opened += 1
+        self.page_end = socket
+
+        def down(message: str | bytes) -> None:
+            self.told.append(str(message))
+            if not self.cut:
+                socket.send(message)
+
+        def up(message: str | bytes) -> None:
+            self.asked.append(str(message))
+            server.send(message)
+
+        server.on_message(down)
+        socket.on_message(up)
+
+    def replay(self, message: str) -> None:
+        """An old word again, on the newest connection."""
+        assert self.page_end is not None
+        self.page_end.send(message)
+
+
+def one_breaker(page: Page, web: WebProcess, state: str) -> tuple[Instance, Circuit]:
+    """A wall with one circuit in that state, live."""
+    [one] = fleet(1)
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit, state)
+    log_in(page, web)
+    return one, circuit
+
+
+def is_shown(page: Page, state: str) -> None:
+    expect(page.locator(".card .is b").first).to_have_text(state, timeout=PATIENCE_MS)
+
+
+def test_an_old_snapshot_is_not_believed(page: Page, web: WebProcess) -> None:
+    wire = Wire(page)
+    one, circuit = one_breaker(page, web, "HalfOpen")
+    is_shown(page, "HalfOpen")
+    old = next(text for text in wire.told if json.loads(text)["type"] == "snapshot")
+    builders.circuit_state(one, circuit, "Open")
+    notify()
+    is_shown(page, "Open")
+    page.evaluate(
+        "() => { window.__said = new Set();"
+        " const look = () => __said.add(document.querySelector('.card .is b').textContent);"
+        " new MutationObserver(look).observe(document.getElementById('wall'),"
+        " { subtree: true, childList: true, characterData: true }); look(); }"
+    )
+    before = len(wire.asked)
+    wire.replay(old)
+    # It asks for everything again, and until it has it takes no patch for a continuation.
+    for _ in range(PATIENCE_MS // 100):
+        page.wait_for_timeout(100)
+        if len(wire.asked) > before:
+            break
+    assert wire.asked[-1] == '{"type":"resync"}'
+    # One statement: between a delete and an insert the wall would truly say something else.
+    CircuitState.objects.update(state="HalfOpen")
+    notify()
+    is_shown(page, "HalfOpen")
+    assert page.evaluate("[...__said]") == ["Open", "HalfOpen"]
+
+
+def test_ten_seconds_of_silence_are_said(page: Page, web: WebProcess) -> None:
+    page.clock.install()
+    wire = Wire(page)
+    one, circuit = one_breaker(page, web, "Open")
+    wire.cut = True
+    page.clock.fast_forward(9_000)
+    expect(page.locator("#stale")).to_be_hidden()
+    page.clock.fast_forward(2_000)
+    banner = page.locator("#stale")
+    expect(banner).to_contain_text("The server has been silent for 10 s.", timeout=PATIENCE_MS)
+    expect(page.locator(".card .pill-unknown")).to_contain_text("unknown (was Open 1/1 at")
+    builders.circuit_state(one, circuit, "HalfOpen")
+    wire.cut = False
+    page.clock.fast_forward(2_000)
+    live(page)
+    is_shown(page, "HalfOpen")
+    expect(banner).to_be_hidden()
+
+
+def test_after_a_sleep_it_is_not_now_until_it_has_been_told(page: Page, web: WebProcess) -> None:
+    page.clock.install()
+    wire = Wire(page)
+    one, circuit = one_breaker(page, web, "Open")
+    opened = wire.opened
+    wire.cut = True
+    page.clock.fast_forward("02:00:00")
+    expect(page.locator("#stale")).to_be_visible(timeout=PATIENCE_MS)
+    builders.circuit_state(one, circuit, "HalfOpen")
+    wire.cut = False
+    page.clock.fast_forward(20_000)
+    live(page)
+    is_shown(page, "HalfOpen")
+    assert wire.opened > opened
+
+
+def test_a_tab_that_comes_back_asks_for_everything(page: Page, web: WebProcess) -> None:
+    wire = Wire(page)
+    one, circuit = one_breaker(page, web, "Open")
+    show = (
+        "(value) => {"
+        " Object.defineProperty(document, 'visibilityState', { value, configurable: true });"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+    page.evaluate(show, "hidden")
+    wire.cut = True
+    builders.circuit_state(one, circuit, "HalfOpen")
+    notify()
+    page.wait_for_timeout(500)
+    wire.cut = False
+    wire.asked.clear()
+    page.evaluate(show, "visible")
+    is_shown(page, "HalfOpen")
+    assert '{"type":"resync"}' in wire.asked
