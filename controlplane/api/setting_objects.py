@@ -13,7 +13,7 @@ from controlplane.actions.revisions import Earlier
 from controlplane.api.door import camel
 from controlplane.api.objects import conditions_of, match_of, metadata_of, progress_of
 from controlplane.models import BreakerPolicy, RetryBudget, Route
-from controlplane.reports import conditions
+from controlplane.reports import budgets, conditions
 from controlplane.reports.budgets import Bucket
 from controlplane.reports.progress import Progress
 
@@ -50,6 +50,14 @@ def setting(
         "spec": spec | {"match": match},
         "status": status,
     }
+
+
+def alone(
+    row: BreakerPolicy | RetryBudget | Route, progress: Progress, now: datetime
+) -> dict[str, Any]:
+    """A setting that is asked for alone: the answer of its own address, and its page's YAML."""
+    held = budgets.buckets(row, now) if isinstance(row, RetryBudget) else None
+    return setting(row, progress, held)
 
 
 def _bucket(one: Bucket) -> dict[str, Any]:

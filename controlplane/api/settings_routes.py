@@ -23,7 +23,6 @@ from controlplane.api.door import answer, snake
 from controlplane.api.overrides import actor_of
 from controlplane.errors import InvalidInput, NotFound
 from controlplane.models import BreakerPolicy, RetryBudget, Revision, Route
-from controlplane.reports import budgets as budget_reports
 from controlplane.reports import fleet, progress
 
 _Row = BreakerPolicy | RetryBudget | Route
@@ -215,8 +214,7 @@ def _split(spec: dict[str, Any]) -> tuple[SettingHead, dict[str, Any]]:
 
 def _answer(row: _Row, status: int = 200) -> HttpResponse:
     now = datetime.now(UTC)
-    buckets = budget_reports.buckets(row, now) if isinstance(row, RetryBudget) else None
-    body = setting_objects.setting(row, progress.of_item(row, now), buckets)
+    body = setting_objects.alone(row, progress.of_item(row, now), now)
     return answer(body, status, ETag=f'"{row.resource_version}"')
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from controlplane.actions import revisions, routes
-from controlplane.api.setting_objects import setting
+from controlplane.api.setting_objects import alone
 from controlplane.domain.circuit import Circuit as Name
 from controlplane.models import Route
 from controlplane.reports import effect, fleet, progress
@@ -61,7 +61,7 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
         "row": row,
         "gateways": present.gateways_words(row.gateway, row.selector),
         "targets": _targets(row, now, effect.rates_by_circuit(now)),
-        "object": objects.page(setting(row, far), "routes", happened, site),
+        "object": objects.page(alone(row, far, now), "routes", happened, site),
         "progress": shown(far, now),
         "history": revisions.history(routes.ROUTES, row.name)[1:50],
     }

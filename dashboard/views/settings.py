@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from controlplane.actions import revisions
 from controlplane.actions._settings import Settings
-from controlplane.api.setting_objects import setting
+from controlplane.api.setting_objects import alone
 from controlplane.errors import Conflict, Problem
 from controlplane.models import BreakerPolicy, Circuit, Gateway, RetryBudget
 from controlplane.reports import progress
@@ -214,7 +214,7 @@ def _faults(kind: Kind, sent: Typed) -> dict[str, str]:
 def _page(request: HttpRequest, kind: Kind, row: Row, sent: Typed) -> HttpResponse:
     now = timezone.now()
     far = progress.of_item(row, now)
-    body = setting(row, far)
+    body = alone(row, far, now)
     site = request.build_absolute_uri("/").rstrip("/")
     happened = events.newest(
         events.written(kind.settings.kind, row.name),
