@@ -7,9 +7,12 @@ puts nothing in force.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from controlplane.domain.breaker import BreakerPolicy
 from controlplane.domain.budget import BudgetPolicy
@@ -36,6 +39,26 @@ class Accepted:
     verdicts: dict[str, ItemStatus] = field(default_factory=dict)
     refused: list[ItemStatus] = field(default_factory=list)
     """Overrides that were not armed."""
+    forms: dict[str, Read[Any]] = field(default_factory=dict)
+    """What is in force, as it was read."""
+
+    def last_good(self) -> bytes:
+        """The spec of what is in force and the snapshot no longer says: its new form is rejected.
+
+        A snapshot alone cannot bring these back after a restart (``snapshot.as_before``).
+        """
+
+        def forms(uids: Iterable[str]) -> list[Any]:
+            return [self.forms[uid].value for uid in uids if uid in rejected]
+
+        bad = ("Rejected", "Unsupported")
+        rejected = {uid for uid, status in self.verdicts.items() if status.verdict in bad}
+        spec: dict[str, Iterable[str]] = {
+            "policies": self.policies,
+            "budgets": self.budgets,
+            "routes": self.routes,
+        }
+        return msgspec.json.encode({kind: forms(held) for kind, held in spec.items()})
 
     def budgets_in_force(self) -> BudgetsInForce:
         """The budgets as buckets look them up."""
@@ -84,7 +107,7 @@ def _take_policy(
         else:
             status = _good(read, before, _covers(covered, read.value.match), wall)
             covered.append(read.value.match)
-    _settle(read, status, before.policies, out.policies, out)
+    _settle(read, status, before, before.policies, out, out.policies)
 
 
 def _take_budget(
@@ -107,7 +130,7 @@ def _take_budget(
         else:
             status = _good(read, before, _covers(covered, item.match), wall)
             covered.append(item.match)
-    _settle(read, status, before.budgets, out.budgets, out)
+    _settle(read, status, before, before.budgets, out, out.budgets)
 
 
 def _take_route(
@@ -124,20 +147,24 @@ def _take_route(
             status = _rejected(read, "OutOfRange", error.field, str(error))
         else:
             status = _good(read, before, False, wall)
-    _settle(read, status, before.routes, out.routes, out)
+    _settle(read, status, before, before.routes, out, out.routes)
 
 
 def _settle(
     read: Read[Item],
     status: ItemStatus,
+    before: Accepted,
     earlier: dict[str, Value],
-    now: dict[str, Value],
     out: Accepted,
+    now: dict[str, Value],
 ) -> None:
     """Keep the verdict, and the last good form of what was rejected."""
     out.verdicts[read.uid] = status
-    if read.uid not in now and read.uid in earlier:
+    if read.uid in now:
+        out.forms[read.uid] = read
+    elif read.uid in earlier:
         now[read.uid] = earlier[read.uid]
+        out.forms[read.uid] = before.forms[read.uid]
 
 
 def _good(read: Read[Item], before: Accepted, superseded: bool, wall: datetime) -> ItemStatus:

@@ -113,6 +113,7 @@ class Agent:
             log.warning("the saved configuration is not used: %s", error)
             return
         wall = saved.wall(self._clock.wall())
+        self.live.remember(snapshot.as_before(received, saved.last_good))
         self.live.apply(received, "DiskCache", self._clock.monotonic(), wall)
 
     async def _join(self, control_plane: ControlPlane) -> None:

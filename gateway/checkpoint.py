@@ -3,6 +3,9 @@
 Invariants: the file is whole or the one before it (temporary file, fsync, rename, fsync of the
 directory); its checksum is checked before a byte of it is believed; a damaged one is as none.
 
+Beside the snapshot stands the last good form of each item that it rejects: it is in force too, and
+the snapshot does not say it (``accept``).
+
 ``saved_at`` and ``offset_s`` (control plane minus gateway) are what is left of the clocks for
 override deadlines after a restart.
 """
@@ -27,6 +30,7 @@ class _Held(Struct, frozen=True):
     saved_at: datetime
     offset_s: float
     snapshot: Raw
+    last_good: Raw = Raw(b"{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Saved:
     raw: bytes
     saved_at: datetime
     offset_s: float
+    last_good: bytes = b"{}"
 
     def wall(self, wall: datetime) -> datetime:
         """The control plane's time of day now, by our clock and the offset last known.
@@ -53,9 +58,13 @@ class Checkpoint:
         self._path = path
         self._gateway = gateway
 
-    def save(self, raw: bytes, saved_at: datetime, offset_s: float) -> None:
+    def save(
+        self, raw: bytes, saved_at: datetime, offset_s: float, last_good: bytes = b"{}"
+    ) -> None:
         """Replace the file. Blocks for the disk: not in the loop's thread. Raises ``OSError``."""
-        body = msgspec.json.encode(_Held(self._gateway, saved_at, offset_s, Raw(raw)))
+        body = msgspec.json.encode(
+            _Held(self._gateway, saved_at, offset_s, Raw(raw), Raw(last_good))
+        )
         blob = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self._path.with_suffix(".new")
@@ -85,4 +94,4 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             log.warning("the saved configuration is not used: %s", error)
             return None
-        return Saved(bytes(held.snapshot), held.saved_at, held.offset_s)
+        return Saved(bytes(held.snapshot), held.saved_at, held.offset_s, bytes(held.last_good))

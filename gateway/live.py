@@ -186,6 +186,14 @@ class Live:
         for event in self._budgeting.tick(now):
             self._sink.append(event)
 
+    def last_good(self) -> bytes:
+        """For the disk: what is in force beside the snapshot (``Accepted.last_good``)."""
+        return self._accepted.last_good()
+
+    def remember(self, before: Received) -> None:
+        """After a restart, before ``apply``: what ``last_good`` said."""
+        self._accepted = accept(before, Accepted(), self._routing, self._clock.wall())
+
     def apply(
         self, received: Received, source: ConfigSource, now: float, wall: datetime
     ) -> list[ItemStatus]:
@@ -284,10 +292,8 @@ class Live:
             self.on_change()
 
     def _note_effect(self, entry: Entry, answer: Permit | Refusal) -> None:
-        if isinstance(answer, Refusal):
-            decided = answer.gate is Gate.OVERRIDE
-        else:
-            decided = would_have_refused(answer)
+        by_gate = isinstance(answer, Refusal) and answer.gate is Gate.OVERRIDE
+        decided = by_gate or (not isinstance(answer, Refusal) and would_have_refused(answer))
         if decided and entry.override is not None:
             entry.override.first_effect_at = self._clock.wall()
             self.on_change()

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -169,6 +169,25 @@ def read(raw: bytes, gateway: str) -> Received:
         probes=tuple(_items("Probe", spec.probes, ProbeItem)),
         items=held,
         may_shrink=found.may_shrink,
+    )
+
+
+def as_before(received: Received, last_good: bytes) -> Received:
+    """The snapshot as if it held what was in force before it (``Accepted.last_good``).
+
+    Read item by item like a snapshot: what cannot be read is judged so, and costs no other.
+    """
+    try:
+        spec = msgspec.json.decode(last_good, type=_RawSpec)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        log.warning("the last good forms on the disk are not used: %s", error)
+        spec = _RawSpec()
+    return replace(
+        received,
+        policies=tuple(_items("Policy", spec.policies, PolicyItem)),
+        budgets=tuple(_items("Budget", spec.budgets, BudgetItem)),
+        routes=tuple(_items("Route", spec.routes, RouteItem)),
+        overrides=(),
     )
 
 

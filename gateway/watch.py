@@ -250,10 +250,10 @@ class Watcher:
         async with self._saving:
             if self._live.in_force.hash != received.hash:
                 return  # a newer one is in force and is saved by its own call
-            offset = self._offset.offset_s or 0.0
+            offset, last_good = self._offset.offset_s or 0.0, self._live.last_good()
             try:
                 await asyncio.to_thread(
-                    self._checkpoint.save, received.raw, self._clock.wall(), offset
+                    self._checkpoint.save, received.raw, self._clock.wall(), offset, last_good
                 )
             except OSError as error:
                 # It is in force all the same, and that is what a report is about.

@@ -5,6 +5,7 @@ docs/pitfalls.md lists all 25 with every test of each.
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -14,9 +15,10 @@ from gateway.agent import Agent
 from gateway.checkpoint import Checkpoint
 from gateway.watch import BACKOFF
 from tests.gateway import build
-from tests.gateway.build import SOUTH
+from tests.gateway.build import DOWN, SOUTH
 from tests.gateway.control_plane import ControlPlane, serving
 from tests.gateway.fake_clock import FakeClock, until
+from tests.gateway.test_agent import now
 from tests.gateway.test_watch import Watching, watching
 
 __all__ = ["watching"]
@@ -58,6 +60,48 @@ async def test_pitfall_02_a_rejected_item_is_still_called_rejected_after_a_resta
         again = {i.uid: i for i in agent.live.items()}
         assert (again["p"].verdict, again["q"].verdict) == ("Rejected", "Applied")
         assert again["p"].field_path == told["p"]["field_path"]
+
+
+async def test_pitfall_02_the_last_good_form_of_what_is_rejected_outlives_restarts(
+    tmp_path: Path,
+) -> None:
+    """The newest snapshot holds the rejected forms alone; what runs must come back all the same."""
+
+    def spoil(message: dict[str, Any]) -> None:
+        message["spec"]["policies"][0]["breaker"].update(open_seconds=-1)
+        message["spec"]["budgets"][0]["bucket"].update(window_seconds="soon")
+        message["spec"]["routes"][0]["targets"][0].update(provider="nobody")
+
+    def snapshot(generation: int) -> bytes:
+        return build.snapshot_bytes(
+            generation,
+            policies=[build.policy("p", "south/", generation, consecutive_failures=2)],
+            budgets=[build.budget("b", "tenant", generation=generation, max_attempts=2)],
+            routes=[build.route("r", "extra", SOUTH)],
+        )
+
+    async with serving(ControlPlane()) as double:
+        settings = build.config(tmp_path, double.url)
+        async with Agent(settings, host="h") as agent:
+            await until(lambda: double.streams)
+            await double.send_snapshot(snapshot(2))
+            for generation in (3, 4):
+                await double.send_snapshot(build.altered(snapshot(generation), spoil))
+            await until(lambda: double.statuses[-1].get("applied_generation") == 4)
+            before = agent.live.max_attempts("anyone"), agent.live.routes()
+            assert agent.live.route("extra") is not None
+    for _ in range(2):
+        async with Agent(settings, host="h") as agent:
+            assert {i.uid: i.verdict for i in agent.live.items()} == dict.fromkeys(
+                ("p", "b", "r"), "Rejected"
+            )
+            assert (agent.live.max_attempts("anyone"), agent.live.routes()) == before
+            for _ in range(2):
+                permit = agent.live.admit(SOUTH, now(agent))
+                assert not isinstance(permit, Refusal)
+                agent.live.record(SOUTH, permit, DOWN, now(agent))
+            states = {c.provider: c.state for c in agent.live.circuit_statuses(now(agent))}
+            assert states["south"] == "Open"
 
 
 async def test_pitfall_03_killed_and_started_alone_it_holds_and_ends_the_override(
