@@ -13,33 +13,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import aiohttp
-from aiohttp import ClientTimeout, StreamReader
-from aiohttp.abc import ResolveResult
+from aiohttp import StreamReader
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.tracing import Trace
 from multidict import istr
 from yarl import URL
 
 from controlplane.domain.classify import Phase
 from gateway import upload
 from gateway.config import Config, Key, Provider
+from gateway.connections import Connector, cut
 from gateway.faults import Progress
-from gateway.flow import OnlyWhenPaused
 from gateway.opaque import Unread
 from gateway.time_limits import TimeLimits
 
-# All limits are kept by the attempt itself, which knows whose they are.
-_NO_TIMEOUT = ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 KEEP_ALIVE_S = 15.0
 _MOST_URLS = 1000
 _ONE_WRITE = 64 * 1024
@@ -51,9 +45,6 @@ _FIXED = b"content-type: application/json\r\naccept-encoding: identity\r\n"
 _PASSED_ON = tuple(
     istr(name) for name in ("openai-beta", "openai-organization", "openai-project", "user-agent")
 )
-
-
-_PROGRESS: ContextVar[Progress] = ContextVar("progress")
 
 
 class Call(NamedTuple):
@@ -79,12 +70,12 @@ class Upstream:
         self.providers = {provider.name: provider for provider in config.providers}
         self._places: dict[tuple[str, str], _Place] = {}
         self._in_flight: Counter[str] = Counter()
-        self._connector: _Connector | None = None
+        self._connector: Connector | None = None
 
     async def start(self) -> None:
         """Make the connection pool; needs the running loop."""
         self.time_limits = TimeLimits(asyncio.get_running_loop())
-        self._connector = _Connector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=30)
+        self._connector = Connector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=30)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -117,9 +108,7 @@ class Upstream:
         assert self._connector is not None
         place = self._place(call)
         head = place.head(call, passed_on)
-        _PROGRESS.set(progress)
-        progress.reused = True  # until the connector makes a new one
-        connection = await self._connector.connect(place, [], _NO_TIMEOUT)
+        connection = await self._connector.clean(place, progress)
         progress.phase = Phase.AWAITING_HEADERS
         try:
             protocol, transport = connection.protocol, connection.transport
@@ -139,7 +128,7 @@ class Upstream:
                 transport.write(call.body)
             return Response(connection, *await _head_of(protocol, place))
         except BaseException:
-            connection.close()
+            cut(connection)
             raise
 
     def _place(self, call: Call) -> _Place:
@@ -180,7 +169,7 @@ class Response:
         connection, self._connection = self._connection, None
         if connection is not None:
             self.content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
-            connection.close()
+            cut(connection)
 
     def _give_back(self) -> None:
         connection, self._connection = self._connection, None
@@ -188,7 +177,7 @@ class Response:
             return
         transport = connection.transport
         if transport is not None and transport.get_write_buffer_size():
-            connection.close()  # answered before it had read the whole request
+            cut(connection)  # answered before it had read the whole request
         else:
             connection.release()
 
@@ -260,35 +249,3 @@ class _Place(aiohttp.ClientRequest):
                 lines += f"authorization: Bearer {key.secret}\r\n"
             head = self._heads[stream, secret] = self._begin + lines.encode()
         return head
-
-
-class _Handler(OnlyWhenPaused, ResponseHandler):
-    """One connection to a provider."""
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Keeps the call's ``Progress`` up to date while it makes a connection.
-
-    aiohttp's own trace signals would tell the same, at 17 % of the processor time of a request
-    (measured), because they also tell of everything else.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        handler: type[ResponseHandler] = _Handler
-        self._factory = partial(handler, loop=self._loop)
-
-    async def _create_connection(
-        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: ClientTimeout
-    ) -> ResponseHandler:
-        _PROGRESS.get().reused = False
-        return await super()._create_connection(req, traces, timeout)
-
-    async def _resolve_host(
-        self, host: str, port: int, traces: Sequence[Trace] | None = None
-    ) -> list[ResolveResult]:
-        progress = _PROGRESS.get()
-        progress.phase = Phase.RESOLVING
-        found = await super()._resolve_host(host, port, traces)
-        progress.phase = Phase.CONNECTING
-        return found

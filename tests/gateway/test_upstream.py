@@ -16,6 +16,7 @@ from gateway.config import Key
 from gateway.config_file import parse
 from gateway.faults import Progress
 from gateway.upstream import Call, Upstream
+from tests.gateway.fake_clock import until
 
 GOOD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 CONFIG = """
@@ -40,10 +41,12 @@ class RawProvider:
     wants: int | None = None
     heads: list[bytes] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
     connections: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.append(writer)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -162,3 +165,62 @@ async def test_a_connection_that_breaks_off_or_talks_nonsense_is_told_apart(tmp_
         response.close()
         with pytest.raises(aiohttp.ClientConnectionError):
             await response.content.read()
+
+
+@pytest.mark.parametrize(
+    "unasked",
+    [GOOD, b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 1\r\n\r\nx"],
+    ids=["a second answer", "a 408 for being idle"],
+)
+async def test_what_comes_unasked_is_not_the_next_call_s_answer(
+    tmp_path: Path, unasked: bytes
+) -> None:
+    """It may be another tenant's answer; the connection is given up and the call gets a new one."""
+    provider = RawProvider([GOOD.replace(b"{}", b"{"), GOOD.replace(b"{}", b"[]")])
+    async with calling(tmp_path, provider) as upstream:
+        response = await upstream.post(call_of(upstream), {}, Progress())
+        provider.writers[0].write(b"}" + unasked)  # its end and more, in one piece
+        assert await response.content.read() == b"{}"
+        progress = Progress()
+        assert await read(upstream, call_of(upstream), progress) == b"[]"
+    assert (provider.connections, progress.reused) == (2, False)
+
+
+async def test_a_body_that_stops_being_http_is_told_at_once(tmp_path: Path) -> None:
+    chunked = GOOD.replace(b"content-length: 2", b"transfer-encoding: chunked")
+    provider = RawProvider([chunked.replace(b"{}", b"1\r\n{\r\n")])
+    async with calling(tmp_path, provider) as upstream:
+        response = await upstream.post(call_of(upstream), {}, Progress())
+        provider.writers[0].write(b"no length\r\n")
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async with asyncio.timeout(30):
+                await response.content.read()
+        response.close()
+
+
+async def test_a_provider_that_does_not_read_keeps_no_connection(tmp_path: Path) -> None:
+    """Its socket's buffer is full: what could not be sent must not be kept for it."""
+    gone = asyncio.Event()
+
+    class Deaf(RawProvider):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            self.connections += 1
+            await gone.wait()
+            writer.transport.abort()
+
+    provider = Deaf([])
+    async with calling(tmp_path, provider) as upstream:
+        call = asyncio.create_task(
+            upstream.post(call_of(upstream, b"x" * 2**24), {}, progress := Progress())
+        )
+        await until(lambda: progress.phase is Phase.AWAITING_HEADERS and provider.connections > 0)
+        (protocol,) = upstream._connector._acquired  # type: ignore[union-attr]
+        transport = protocol.transport
+        assert transport is not None
+        assert transport.get_write_buffer_size() > 0
+        call.cancel()
+        await until(lambda: transport.get_write_buffer_size() == 0)
+        gone.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
