@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+# Read by the settings. The hot paths have a pool of 8 beside it, and Postgres 100 for all.
+os.environ.setdefault("SWITCHGEAR_DATABASE_POOL", "16")
 
 import django
 

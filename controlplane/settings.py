@@ -66,16 +66,21 @@ TEMPLATES = [
 ]
 
 # Postgres. The time limits keep one stuck statement from holding the fleet's writes (design 6).
+# A web process runs each request in a thread of its own, and with it a connection that Django keeps
+# is lost: 100 requests in a row used up all that Postgres has. So such a process has a pool (asgi).
+DATABASE_POOL = env.number("SWITCHGEAR_DATABASE_POOL", 0, low=0, high=1000)
+_POOL = {"min_size": 1, "max_size": DATABASE_POOL, "timeout": 5, "reconnect_timeout": 2}
 DATABASES = {
     "default": env.database("DATABASE_URL")
     | {
-        "CONN_MAX_AGE": 60,
+        "CONN_MAX_AGE": 0 if DATABASE_POOL else 60,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "connect_timeout": 5,
             "options": "-c idle_in_transaction_session_timeout=5000"
             " -c lock_timeout=2000 -c statement_timeout=30000 -c timezone=UTC",
-        },
+        }
+        | ({"pool": _POOL} if DATABASE_POOL else {}),
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

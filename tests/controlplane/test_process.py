@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from django.conf import settings
+from django.db import connection
 
 from controlplane.actions.bootstrap import Secrets, bootstrap
 from controlplane.local.ports import free_port
@@ -135,6 +137,21 @@ def test_a_change_reaches_open_streams_and_sigterm_ends_them(web: Web) -> None:
     assert web.process.wait(3) in {0, -signal.SIGTERM}
     for stream in streams:
         stream.close()
+
+
+def test_requests_use_the_same_few_connections_to_postgres(web: Web) -> None:
+    """Each had left one behind: a client that asked 100 times had shut everybody out."""
+    before = _connections()
+    with ThreadPoolExecutor(8) as callers:
+        asked = [callers.submit(web.call, "GET", "/api/v1/overrides", "sgs_op") for _ in range(120)]
+        assert {answer.result()[0] for answer in asked} == {200}
+    assert _connections() - before <= 16
+
+
+def _connections() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        return int(cursor.fetchone()[0])
 
 
 def test_secrets_in_urls_stay_out_of_the_log(web: Web, tmp_path: Path) -> None:
