@@ -85,8 +85,16 @@ class ClientStream:
         return self._response
 
     async def break_off(self, seen: Seen, stop: Stop) -> web.StreamResponse:
-        """Say what happened, then close the connection without the end of the body."""
+        """Say what happened, then close the connection without the end of the body.
+
+        A caller that does not read can be told nothing, and nothing is kept for it.
+        """
         assert self._response is not None
+        transport = self._request.transport
+        if transport is not None and self._request.protocol.writing_paused:
+            await seen.let_go()
+            transport.abort()
+            return self._response
         piece = seen.last_piece
         if not seen.piped and (seen.stream is None or seen.stream.progress.error is None):
             text = f"the stream broke off after its output had begun: {stop.reason}"

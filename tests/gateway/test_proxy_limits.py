@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import time
 from pathlib import Path
 
@@ -218,3 +219,30 @@ async def test_what_is_not_http_is_logged_without_its_words(
     ]
     assert "secret" not in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        (b"x-long: " + b"y" * 9000, "longer than 8190 bytes"),
+        (b"content-encoding: br", "content-encoding"),
+        (b"content-length: 3", "not HTTP"),
+        (b"x-said: a secret\x01prompt", "not HTTP"),
+    ],
+)
+async def test_what_cannot_be_read_is_answered_in_the_apis_shape(
+    tmp_path: Path, headers: bytes, said: str
+) -> None:
+    """Aiohttp's own answer is plain text that quotes what came, and an SDK would send it again."""
+    async with running(tmp_path) as gateway:
+        reader, writer = await connect(gateway.url)
+        writer.write((HEAD % 2)[:-2] + headers + b"\r\n\r\n{}")
+        async with asyncio.timeout(20):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert b" 400 " in head.split(b"\r\n")[0]
+    assert b"x-should-retry: false" in head.lower()
+    error = json.loads(body)["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "unreadable_request")
+    assert said in error["message"]
+    assert "secret" not in error["message"]

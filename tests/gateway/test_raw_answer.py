@@ -9,11 +9,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp.test_utils import make_mocked_request
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer, make_mocked_request
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.request_plan import Role, Send, Target
+from gateway import raw_answer
 from gateway.answers import Head
 from gateway.raw_answer import RawAnswer
 from tests.gateway.running import Running, running
@@ -101,3 +103,44 @@ async def test_a_header_cannot_bring_another_one(value: str) -> None:
     request = make_mocked_request("POST", "/")
     with pytest.raises(ValueError, match="line break"):
         await RawAnswer([f"x-a: {value}\r\n"], b"{}").prepare(request)
+
+
+async def test_a_caller_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would hold its answer in memory for as long as it likes."""
+    monkeypatch.setattr(raw_answer, "SILENT_S", 0.05)
+    ended = asyncio.Event()
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        answer = RawAnswer(["content-type: text/plain\r\n"], b"x" * 2**25)
+        await answer.prepare(request)
+        try:
+            await answer.write_eof()
+        except (ConnectionError, asyncio.CancelledError):
+            ended.set()
+            raise
+        return answer
+
+    async with RawTestServer(handle, handler_cancellation=True) as server:
+        _, writer = await asyncio.open_connection(server.host, server.port, limit=2**10)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        async with asyncio.timeout(20):
+            await ended.wait()
+        writer.transport.abort()
+
+
+async def test_a_slow_caller_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_answer, "SILENT_S", 0.5)
+    size = 2**24
+
+    async def handle(_: web.BaseRequest) -> web.StreamResponse:
+        return RawAnswer(["content-type: text/plain\r\n"], b"x" * size)
+
+    async with RawTestServer(handle) as server:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        async with asyncio.timeout(30):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert len(await reader.read()) == size
+        writer.close()
