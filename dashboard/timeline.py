@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from controlplane.domain.sync import FORGOTTEN
 from controlplane.reports.incident import Change, Hand, Incident, Presence
 
 CONTACT = timedelta(seconds=30)
@@ -75,11 +76,16 @@ def instances(incident: Incident, circuit_id: int) -> list[Lane]:
 
 
 def silences(incident: Incident) -> list[Lane]:
-    """Instances that were silent for some of the stretch without having said goodbye."""
+    """Instances that were silent for some of the stretch without having said goodbye.
+
+    One that had been forgotten before the stretch began is not of it, as it is not on the wall.
+    """
     end = min(incident.until, incident.at)
     found = []
     followed = {(p.gateway, p.slot): p.began_at for p in incident.instances}
     for presence in incident.instances:
+        if incident.since - presence.last_seen_at > FORGOTTEN:
+            continue
         silent = max(presence.last_seen_at + CONTACT, incident.since)
         after = followed[presence.gateway, presence.slot]
         until = after if after > presence.began_at else end

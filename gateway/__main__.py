@@ -59,7 +59,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _summary(config: Config) -> str:
     told = "without a control plane" if config.control_plane is None else "with a control plane"
-    return f"{len(config.providers)} providers, {len(config.routes)} routes, {told}"
+    return f"providers: {len(config.providers)}, routes: {len(config.routes)}, {told}"
 
 
 def _work(index: int, descriptor: int, size: int) -> int:

@@ -172,8 +172,8 @@ def _print(reply: Reply, verb: str) -> None:
         record = held.record
         left = in_words(record.expires_at - datetime.now(UTC))
         print(
-            f"{reply.slot}: {record.uid} {record.mode} {_plain(str(record.selection))}"
-            f" by {_plain(record.made_by)}, {left} left, {held.verdict}"
+            f"{reply.slot}: {record.uid} {record.mode} {_plain(record.selection.circuits)}"
+            f" on this host by {_plain(record.made_by)}, {left} left, {held.verdict}"
             f" ({_plain(held.message)}): {_plain(record.reason)}"
         )
 

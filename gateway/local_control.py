@@ -143,7 +143,7 @@ class LocalControl:
             self._known(asked.record)
             record = msgspec.structs.replace(asked.record, made_by=who[:200])
             self._local.force(record, asked.take_over)
-            log.warning("%s is %s on this host by %s", record.selection, record.mode, who)
+            log.warning("%s is %s on this host by %s", record.selection.circuits, record.mode, who)
             reply.held = [h for h in self._held() if h.record.uid == record.uid]
         else:
             uids = [r.uid for r in self._local.active()] if asked.everything else asked.uids
@@ -172,7 +172,7 @@ class LocalControl:
             if armed is not None and armed.floor:
                 found.append(Held(record=record, verdict="LocalFloorViolated", message=armed.floor))
             else:
-                said = f"decides {armed.decides} circuits" if armed else ""
+                said = f"circuits it decides: {armed.decides}" if armed else ""
                 found.append(Held(record=record, verdict="Applied", message=said))
         return found
 
@@ -185,7 +185,8 @@ class LocalControl:
         texts = [str(name) for name in names]
         wanted = f"{record.provider}/{record.model}"
         close = get_close_matches(wanted, texts, n=3, cutoff=0.3) or texts[:3]
-        raise Refused(f"no circuit here matches {record.selection}; nearest: {', '.join(close)}")
+        asked = record.selection.circuits
+        raise Refused(f"no circuit here matches {asked}; nearest: {', '.join(close)}")
 
 
 def address(directory: Path, descriptor: int, name: str) -> str:

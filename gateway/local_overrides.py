@@ -160,8 +160,8 @@ class LocalOverrides:
             if same and other.uid != record.uid and not take_over:
                 left = in_words(other.expires_at - self._clock.wall())
                 raise Refused(
-                    f"{other.selection} is {other.mode} by {other.made_by} for another {left}:"
-                    f" {other.reason}. Release {other.uid}, or add --take-over"
+                    f"{other.selection.circuits} is {other.mode} by {other.made_by} for another"
+                    f" {left}: {other.reason}. Release {other.uid}, or add --take-over"
                 )
             if same and other.uid != record.uid:
                 self._end(other, "Replaced")

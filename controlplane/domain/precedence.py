@@ -41,12 +41,16 @@ class Selection:
         """True when it is about that circuit."""
         return matches(self.provider, self.model, self.region, circuit)
 
-    def __str__(self) -> str:
-        """How a person reads it: ``openai/* @eu on gateways eu-1``."""
+    @property
+    def circuits(self) -> str:
+        """Its circuits alone, as a person reads them: ``openai/*@eu``."""
         where = f"@{self.region}" if self.region else ""
         circuits = f"{self.provider or '*'}/{self.model or '*'}{where}"
-        if circuits == "*/*":
-            circuits = "every circuit"
+        return "every circuit" if circuits == "*/*" else circuits
+
+    def __str__(self) -> str:
+        """How a person reads it: ``openai/*@eu on gateways eu-1``."""
+        circuits = self.circuits
         tenant = f" for tenant {self.tenant}" if self.tenant else ""
         if self.gateway:
             return f"{circuits}{tenant} on gateway {self.gateway}"

@@ -27,3 +27,8 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
     text = Client().get("/api/v1/docs").content.decode()
     assert "<script" not in text
     assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
+
+
+def test_the_page_names_its_icon_so_that_no_browser_asks_for_another() -> None:
+    text = Client().get("/api/v1/docs").content.decode()
+    assert re.search(r'<link rel="icon" href="/static/dashboard/icon[^"]*\.svg"', text)

@@ -81,6 +81,13 @@ def test_a_silent_instance_is_a_gap_from_its_last_word() -> None:
     assert [spans(each) for each in timeline.silences(read)] == [[(30, 60, "gap")]]
 
 
+def test_what_was_forgotten_before_the_stretch_is_not_silent_in_it() -> None:
+    read = incident(instances=[presence(1, last=-61), presence(2, last=-59)])
+    assert [(lane.name, spans(lane)) for lane in timeline.silences(read)] == [
+        ("chat/2", [(0, 60, "gap")])
+    ]
+
+
 def test_an_instance_that_said_goodbye_is_gone_and_not_silent() -> None:
     read = incident(
         changes=[change(1, 10, "Open", "Closed")], instances=[presence(1, last=30, over=30)]

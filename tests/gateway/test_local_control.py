@@ -50,6 +50,8 @@ async def test_forced_on_the_host_the_next_call_obeys(
     assert status == 0, said
     assert "ForceOpen" in said
     assert "it burns" in said
+    assert "ForceOpen south/large on this host by" in said
+    assert "every gateway" not in said
     assert refused(agent, SOUTH)
     assert not refused(agent, EAST)
     status, said = await run(tmp_path, capsys, "status")
