@@ -59,7 +59,11 @@ class Limits(NamedTuple):
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen of one attempt."""
+    """What was seen of one attempt.
+
+    ``stored``: the body is a thing that was asked for (a file, a batch), which may tell of errors
+    and failures of its own; it says nothing about this call.
+    """
 
     progress: Progress = field(default_factory=Progress)
     status: int | None = None
@@ -68,6 +72,7 @@ class Seen:
     stream: EventStream | None = None
     last_piece: bytes = b""
     piped: bool = False
+    stored: bool = False
     fault: Fault | None = None
     first_byte_s: float | None = None
     ended_s: float = 0.0
@@ -151,6 +156,7 @@ class Attempt:
                 seen.progress.phase = Phase.AWAITING_HEADERS
                 await self._stream(response, limit)
             elif self._call.unread is not None and response.status == 200:
+                seen.stored = self._call.unread.method != "POST"
                 await self._pipe(response, limit)
             else:
                 seen.first_byte_s = self._since()

@@ -43,7 +43,7 @@ def observation_of(
         now=now,
         status=seen.status,
         headers=seen.headers,
-        body=seen.parsed() if stream is None else None,
+        body=seen.parsed() if stream is None and not seen.stored else None,
         stream=None if stream is None else stream.progress,
         fault=seen.fault,
         context=Context(

@@ -155,6 +155,30 @@ async def test_a_get_is_tried_again_and_a_delete_is_not(tmp_path: Path) -> None:
         assert (answer.status, len(kept.got)) == (503, 1)
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b'{"id": "batch-1", "status": "failed", "errors": {"data": [{"code": "invalid_file"}]}}',
+        b'{"custom_id": "a", "response": null, "error": {"code": "batch_expired"}}\n',
+        b'{"custom_id": "a"}\n{"custom_id": "b"}\n',
+        b"<html>the caller's own page</html>",
+        b"",
+    ],
+    ids=["a failed batch", "its file of errors", "lines", "a page", "an empty file"],
+)
+async def test_what_a_stored_thing_says_is_not_the_providers_failure(
+    tmp_path: Path, stored: bytes
+) -> None:
+    """Whoever polled a failed batch would get a 502, and open the circuit for everybody."""
+    async with store(tmp_path) as (gateway, kept):
+        kept.answer = stored
+        answer = await gateway.http.get("/v1/batches/batch-1", headers=ROUTE)
+        assert (answer.status, await answer.read(), len(kept.got)) == (200, stored, 1)
+        (attempt,) = gateway.attempts()
+        assert (attempt.verdict, attempt.counts_against_breaker) == ("success", False)
+        assert (attempt.billing, attempt.served) == ("not_billed", True)
+
+
 async def test_a_form_is_routed_by_its_model_which_is_put_in_the_targets_words(
     tmp_path: Path,
 ) -> None:
