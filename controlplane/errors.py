@@ -7,6 +7,7 @@ there. Tree: ``Problem`` <- ``InvalidInput`` 422, ``Unauthenticated`` 401, ``For
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 
@@ -31,7 +32,8 @@ class Problem(Exception):
         self.detail = detail
         self.errors = errors or []
         self.code = code or self.code
-        self.status = status or self.status
+        if status is not None:
+            self.status, self.title = status, HTTPStatus(status).phrase
         self.retry_after_s = retry_after_s
         self.data = data
 

@@ -48,7 +48,8 @@ def force(
     """Force the circuits that match, until the expiry. Needs operator.
 
     Exactly one of ``expires_in`` and ``expires_at``. ``replace`` names the active override of the
-    same match that this one takes the place of, in one step. Without a ``name`` one is made. A dry
+    same match that this one takes the place of, in one step; that it has ended meanwhile is no
+    fault, that it is of another match is one. Without a ``name`` one is made. A dry
     run writes nothing. Raises ``InvalidInput`` with a fault for each field, ``Conflict``
     (``current``: who holds the match, why, for how long; or the name is taken), ``Forbidden``,
     ``Busy``.
@@ -193,7 +194,7 @@ def _read_expiry(
     faults: Faults,
 ) -> datetime | None:
     if (expires_in is None) == (expires_at is None):
-        faults.add("expires_in", "required: write how long it lasts, or expires_at, not both")
+        faults.add("expires_in", "required: write how long it lasts or when it ends, not both")
         return None
     field = "expires_in" if expires_at is None else "expires_at"
     if expires_at is not None and expires_at.tzinfo is None:
@@ -233,7 +234,20 @@ def _make_room(
                 code="already_forced",
                 current=described(row) | {"remaining_s": remaining.total_seconds()},
             )
+    if replace and not replaced:
+        _must_have_ended(replace, change.now)
     return replaced
+
+
+def _must_have_ended(replace: str, now: datetime) -> None:
+    """What was to be replaced is of this match and was not found there, or the name is wrong."""
+    faults = Faults()
+    row = Override.objects.filter(name=replace).first()
+    if row is None:
+        faults.add("replace", f"no override is named {replace!r}")
+    elif row.ended_at is None and row.expires_at > now:
+        faults.add("replace", f"{replace} is of another match and would go on; release it instead")
+    faults.raise_any("The override was not recorded")
 
 
 def _check_room() -> None:

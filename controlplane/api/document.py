@@ -6,12 +6,16 @@ Invariant: the hot paths' schemas are generated from the wire's own types, and e
 
 from __future__ import annotations
 
+import re
+from functools import cached_property
 from typing import Any
 
 import msgspec
+from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
+from controlplane.errors import InvalidInput
 from controlplane.wire.desired import Snapshot
 from controlplane.wire.events import Batch, Receipt
 from controlplane.wire.status import InstanceStatus, StatusReceipt
@@ -33,6 +37,32 @@ class Api(NinjaAPI):
         document["components"].setdefault("schemas", {}).update(components)
         document["components"].setdefault("securitySchemes", {}).update(_SECURITY)
         return document
+
+    @cached_property
+    def _queries(self) -> dict[tuple[str, str], set[str]]:
+        return {
+            (path, method.upper()): {
+                one["name"] for one in said.get("parameters", []) if one["in"] == "query"
+            }
+            for path, methods in self.get_openapi_schema()["paths"].items()
+            for method, said in methods.items()
+        }
+
+    def refuse_unknown_query(self, request: HttpRequest) -> None:
+        """A write with a parameter that its route does not have is not done: ``?dryrun=1`` forced.
+
+        Raises ``InvalidInput``.
+        """
+        if request.method in ("GET", "HEAD") or request.resolver_match is None:
+            return
+        path = "/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", request.resolver_match.route)
+        known = self._queries.get((path, str(request.method)), set())
+        said = f"unknown parameter; known: {', '.join(sorted(known)) or 'none'}"
+        if unknown := [name for name in request.GET if name not in known]:
+            raise InvalidInput(
+                f"{unknown[0]}: {said}. Nothing was done.",
+                errors=[{"field": f"query.{name}", "message": said} for name in unknown],
+            )
 
 
 _SECURITY = {

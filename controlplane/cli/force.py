@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from controlplane.cli.client import DIFFERS, OK, USAGE, Client, Failed, path_of
+from controlplane.cli.client import DIFFERS, OK, UNAVAILABLE, USAGE, Client, Failed, path_of
 from controlplane.cli.kinds import name_of
 from controlplane.cli.show import complain, dump, say
 from controlplane.domain.circuit import parse_circuit
@@ -71,24 +71,36 @@ def probe(client: Client, options: argparse.Namespace) -> int:
 
 def release(client: Client, options: argparse.Namespace) -> int:
     """End overrides, by name or all that this token recorded."""
+    status = OK
     if bool(options.names) == options.mine:
         raise Failed("release: name the overrides, or --mine", USAGE)
     if options.mine:
         ended = client.post("/overrides/release-mine", {"reason": options.reason})["items"]
     else:
-        body = {"reason": options.reason}
-        names = options.names
-        ended = [client.post(path_of("overrides", n, "release"), body) for n in names]
+        ended, status = _release_each(client, options.names, {"reason": options.reason})
     for one in ended:
         say(f"override/{name_of(one)} {one['status']['endCause'].lower()}")
-    if not ended:
+    if not ended and status == OK:
         say("nothing to release")
-    status = OK
     for one in ended if options.watch else []:
         name = name_of(one)
         said = f"{name}: " if len(ended) > 1 else ""
         status = max(status, follow(client, "overrides", name, options.timeout, LIFTED, said))
     return status
+
+
+def _release_each(client: Client, names: list[str], body: dict[str, Any]) -> tuple[list[Any], int]:
+    """Those that ended, and the worst status: a wrong name keeps no other override in force."""
+    ended, status = [], OK
+    for name in names:
+        try:
+            ended.append(client.post(path_of("overrides", name, "release"), body))
+        except Failed as error:
+            if len(names) == 1 or error.exit_status == UNAVAILABLE:
+                raise
+            complain(f"{name}: {error}")
+            status = max(status, error.exit_status)
+    return ended, status
 
 
 def extend(client: Client, options: argparse.Namespace) -> int:

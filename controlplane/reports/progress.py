@@ -98,8 +98,11 @@ class Progress:
         refused = self.count(Stage.REJECTED) + self.count(Stage.UNSUPPORTED)
         if refused == targeted:
             return "Failed"
-        waiting = self.count(Stage.RECORDED) + self.count(Stage.DELIVERED)
-        return "Progressing" if waiting else "PartiallyEnforced"
+        if self.count(Stage.RECORDED) + self.count(Stage.DELIVERED):
+            return "Progressing"
+        if enforced:
+            return "PartiallyEnforced"
+        return "Superseded" if self.count(Stage.SUPERSEDED) == targeted else "NotEnforced"
 
 
 def of_item(

@@ -225,6 +225,18 @@ def test_a_dry_run_writes_nothing(terminal: Terminal) -> None:
     assert not Override.objects.exists()
 
 
+def test_a_wrong_name_keeps_no_other_override_in_force(terminal: Terminal) -> None:
+    rows = [builders.override(name=f"o{n}", provider="openai", model=f"m{n}") for n in range(2)]
+    status, said = terminal.run("release", "o0", "nobody", "o1", "--reason", "over")
+    assert status == 3
+    assert "override/o0 released" in said
+    assert "override/o1 released" in said
+    assert "nobody: " in said
+    for row in rows:
+        row.refresh_from_db()
+        assert row.end_cause == "Released"
+
+
 def test_release_extend_and_probe(terminal: Terminal) -> None:
     force(terminal)
     name = only().name

@@ -263,6 +263,23 @@ def test_a_dry_run_says_what_it_would_touch_and_writes_nothing(operator: Caller)
     assert operator("POST", "/overrides?dryRun=1", FORCE | {"reason": ""}).status_code == 422
 
 
+def test_a_write_with_an_unknown_parameter_is_not_done(operator: Caller) -> None:
+    for path in ("/overrides?dryrun=1", "/overrides?dryRun=1&dry-run=1"):
+        answer = operator("POST", path, FORCE)
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["field"].startswith("query.dry")
+    name = operator("POST", "/overrides", FORCE).json()["metadata"]["name"]
+    for path in (f"/overrides/{name}/extend?dryRun=1", f"/overrides/{name}/release?dryRun=1"):
+        assert operator("POST", path, {"spec": {"expiresIn": "5m"}}).status_code == 422
+    assert operator("DELETE", f"/overrides/{name}?reason=over").status_code == 200
+    assert AuditEntry.objects.filter(object_name=name).count() == 2
+
+
+def test_a_problem_is_titled_as_its_status(operator: Caller) -> None:
+    for path in ("/overrides/nobody", "/nothing"):
+        assert operator("GET", path).json()["title"].lower() == "not found"
+
+
 def test_an_idempotency_key_does_it_once(operator: Caller) -> None:
     key = {"Idempotency-Key": "incident-12"}
     first = operator("POST", "/overrides", FORCE, **key)

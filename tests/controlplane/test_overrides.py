@@ -153,6 +153,16 @@ def test_the_holder_can_be_replaced_in_one_step() -> None:
     assert old.resource_version == new.resource_version
 
 
+def test_what_is_to_be_replaced_is_of_the_same_match_or_has_ended() -> None:
+    other = force(model="gpt-4o")
+    for wrong in (other.name, "nobody"):
+        with pytest.raises(InvalidInput, match=wrong):
+            force(BEN, replace=wrong)
+    assert Override.objects.filter(ended_at=None).count() == 1
+    overrides.release(actor=ANN, name=other.name, now=NOW)
+    assert force(BEN, replace=other.name).ended_at is None
+
+
 def test_an_expired_row_does_not_stand_in_the_way() -> None:
     old = force()
     later = NOW + HOUR
