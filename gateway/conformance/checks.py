@@ -7,11 +7,11 @@ have said goodbye.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -36,7 +36,7 @@ async def a_token_in_the_url_is_refused(plane: Plane) -> None:
 
 async def a_batch_gets_its_receipt(plane: Plane) -> None:
     """A batch is answered 200 with a receipt that names its seq."""
-    receipt = await plane.accepted(Boot().batch(1, event()))
+    receipt = await plane.accepted(plane.boot().batch(1, event()))
     must(receipt.get("seq") == 1, "the receipt is of another seq")
     must(receipt.get("stored") == 1, "one event was sent and not one stored")
     must(receipt.get("contiguous") == 1, "contiguous is not 1")
@@ -46,7 +46,7 @@ async def a_batch_gets_its_receipt(plane: Plane) -> None:
 
 async def a_repeat_is_answered_from_the_first(plane: Plane) -> None:
     """A repeat is answered from the first receipt and stores nothing."""
-    batch = Boot().batch(1, event(), event())
+    batch = plane.boot().batch(1, event(), event())
     first, again = await plane.accepted(batch), await plane.accepted(batch)
     for name in ("seq", "stored", "duplicates", "contiguous"):
         must(first.get(name) == again.get(name), f"{name} differs")
@@ -54,7 +54,7 @@ async def a_repeat_is_answered_from_the_first(plane: Plane) -> None:
 
 async def a_rebatched_event_is_one(plane: Plane) -> None:
     """An event that comes again in another batch is a duplicate."""
-    boot, known = Boot(), event()
+    boot, known = plane.boot(), event()
     await plane.accepted(boot.batch(1, known))
     receipt = await plane.accepted(boot.batch(2, known, event()))
     must((receipt.get("stored"), receipt.get("duplicates")) == (1, 1), f"the receipt: {receipt}")
@@ -62,7 +62,7 @@ async def a_rebatched_event_is_one(plane: Plane) -> None:
 
 async def contiguous_waits_for_a_hole(plane: Plane) -> None:
     """Contiguous is the highest seq with nothing missing below it, in any order of arrival."""
-    boot = Boot()
+    boot = plane.boot()
     seen = [(await plane.accepted(boot.batch(seq, event())))["contiguous"] for seq in (1, 3, 2)]
     must(seen == [1, 1, 3], f"seq 1, 3, 2 gave {seen}")
 
@@ -70,7 +70,7 @@ async def contiguous_waits_for_a_hole(plane: Plane) -> None:
 async def a_bad_event_costs_its_neighbours_nothing(plane: Plane) -> None:
     """An event that cannot be read stands under unread; its neighbours are stored."""
     bad = [event(ordinal=0), event(kind="prophecy"), event(id=str(uuid.uuid4()))]
-    receipt = await plane.accepted(Boot().batch(1, event(), *bad, event()))
+    receipt = await plane.accepted(plane.boot().batch(1, event(), *bad, event()))
     must(receipt.get("stored") == 2, f"two good events, stored {receipt.get('stored')}")
     places = [one.get("index") for one in receipt.get("unread", [])]
     must(places == [1, 2, 3], f"unread names {places}")
@@ -79,13 +79,13 @@ async def a_bad_event_costs_its_neighbours_nothing(plane: Plane) -> None:
 
 async def unknown_fields_are_ignored(plane: Plane) -> None:
     """Unknown fields are ignored."""
-    receipt = await plane.accepted(Boot().batch(1, event(mood="good"), colour="blue"))
+    receipt = await plane.accepted(plane.boot().batch(1, event(mood="good"), colour="blue"))
     must(receipt.get("stored") == 1, "an event with an unknown field was not stored")
 
 
 async def gzip_is_read(plane: Plane) -> None:
     """A body may be gzip."""
-    body = gzip.compress(json.dumps(Boot().batch(1, event())).encode())
+    body = gzip.compress(json.dumps(plane.boot().batch(1, event())).encode())
     must((await plane.accepted(body, content_encoding="gzip")).get("stored") == 1, "not stored")
 
 
@@ -137,17 +137,7 @@ async def a_watch_begins_with_what_the_caller_lacks(plane: Plane) -> None:
 
 async def a_report_is_answered_with_the_generation(plane: Plane) -> None:
     """A status report is answered with generation, hash and epoch."""
-    boot, now = Boot(), datetime.now(UTC).isoformat()
-    report = {
-        "slot": f"conformance/{boot.id[:8]}",
-        "seq": 1,
-        "sent_at": now,
-        "started_at": now,
-        "config_source": "Bootstrap",
-        "goodbye": True,
-    }
-    path = f"/gateways/{plane.name}/instances/{boot.id}/status"
-    reply = await plane.call("PATCH", path, json.dumps(report).encode())
+    reply = await plane.goodbye(Boot())
     must(reply.status == 200, f"answered {reply.status}: {reply.body[:200]!r}")
     for name in ("generation", "hash", "epoch", "server_time", "instances"):
         must(name in reply.json(), f"the answer has no {name}")
@@ -190,5 +180,7 @@ async def check_control_plane(url: str, token: str, name: str) -> list[str]:
                 print(f"FAIL  {sentence}\n      {type(error).__name__}: {error}")
             else:
                 print(f"ok    {sentence}")
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+            await plane.leave()
     print(f"{len(CHECKS) - len(failed)} of {len(CHECKS)} hold.")
     return failed

@@ -52,6 +52,31 @@ class Plane:
         self.base = url.rstrip("/") + "/api/v1"
         self.name = name
         self._bearer = f"Bearer {token}"
+        self._boots: list[Boot] = []
+
+    def boot(self) -> Boot:
+        """An instance that ``leave`` takes off the wall."""
+        self._boots.append(Boot())
+        return self._boots[-1]
+
+    async def goodbye(self, boot: Boot) -> Reply:
+        """The only status report of an instance: that it goes."""
+        now = datetime.now(UTC).isoformat()
+        report = {
+            "slot": boot.slot,
+            "seq": 1,
+            "sent_at": now,
+            "started_at": now,
+            "config_source": "Bootstrap",
+            "goodbye": True,
+        }
+        path = f"/gateways/{self.name}/instances/{boot.id}/status"
+        return await self.call("PATCH", path, json.dumps(report).encode())
+
+    async def leave(self) -> None:
+        """Say goodbye for every instance: a silent one has a share of limits for an hour."""
+        for boot in self._boots:
+            await self.goodbye(boot)
 
     async def call(self, method: str, path: str, body: bytes | None = None, **more: str) -> Reply:
         """One request; ``more`` are headers, ``_`` for ``-``; an empty one is left out."""
@@ -111,12 +136,13 @@ class Boot:
 
     def __init__(self) -> None:
         self.id = str(uuid.uuid4())
+        self.slot = f"conformance/{self.id[:8]}"
 
     def batch(self, seq: int, *events: Json, **more: Any) -> Json:
         """Batch ``seq``."""
         return {
             "instance": self.id,
-            "slot": f"conformance/{self.id[:8]}",
+            "slot": self.slot,
             "seq": seq,
             "sent_at": datetime.now(UTC).isoformat(),
             "events": list(events),

@@ -1,10 +1,12 @@
 """What only admins may do, over HTTP: every sibling is checked, whatever the body."""
 
+import io
 import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from controlplane.actions import people, tokens
 from controlplane.actions.actor import SYSTEM
@@ -133,3 +135,24 @@ def test_an_end_that_has_passed_or_has_no_offset_is_a_422(
     answer = admin("POST", path, body)
     assert answer.status_code == 422
     assert [fault["field"] for fault in answer.json()["errors"]] == ["expiresAt"]
+
+
+def test_the_first_admins_token_comes_from_the_database_host() -> None:
+    said = io.StringIO()
+    call_command("create_token", "me", "--role", "admin", "--days", "30", stdout=said)
+    secret = said.getvalue().strip()
+    assert Caller(secret)("POST", "/gateways", {"name": "eu-1"}).status_code == 201
+    row = ServiceToken.objects.get(name="me")
+    assert row.expires_at is not None
+    assert (row.role, row.expires_at - row.created_at) == ("admin", timedelta(days=30))
+    assert secret not in json.dumps([e.after for e in AuditEntry.objects.all()])
+    assert AuditEntry.objects.filter(action="issue_token", object_name="me").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong", [("me",), ("a/b c",), ("new", "--days", "0"), ("new", "--days", "9999999")]
+)
+def test_a_token_that_cannot_be_made_says_why(wrong: tuple[str, ...]) -> None:
+    call_command("create_token", "me", "--role", "viewer", stdout=io.StringIO())
+    with pytest.raises(CommandError, match=r"named me already|name|expires_at|days"):
+        call_command("create_token", *wrong, "--role", "admin", stdout=io.StringIO())

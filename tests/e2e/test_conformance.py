@@ -11,6 +11,7 @@ from django.conf import settings
 
 from controlplane.actions.actor import SYSTEM
 from controlplane.actions.gateways import create
+from controlplane.models import Instance
 from tests.dashboard.server import WebProcess
 from tests.embedded import TestPostgres
 
@@ -43,6 +44,9 @@ async def test_our_control_plane_conforms(
     assert "FAIL" not in done.stdout
     assert wrong.returncode == 1
     assert "FAIL" in wrong.stdout
+    sent = Instance.objects.filter(gateway__name="checked")
+    assert await sent.acount() > 5
+    assert not [one.slot async for one in sent.filter(goodbye_at=None)], "they stay on the wall"
 
 
 def test_nobody_there_is_said() -> None:
