@@ -156,12 +156,13 @@ def _claim(wall: wall_rows.Wall) -> Fields:
 
 def _age(fleet: Fleet) -> Fields:
     silent = [m for m in fleet.members.values() if not m.reachable]
-    lost = sum(m.row.lost_batches > 0 for m in fleet.members.values())
+    members = fleet.members.values()
+    lost = sum(m.row.lost_batches > 0 or m.row.spool_dropped > 0 for m in members)
     longest = min(silent, key=lambda m: m.row.last_seen_at, default=None)
     if longest is not None:
         return {"gap": f"gap: {longest.name}", "gap_at": iso(longest.row.last_seen_at)}
     if lost:
-        return {"gap": f"{present.count(lost, 'instance')} with lost batches", "gap_at": None}
+        return {"gap": f"{present.count(lost, 'instance')} with lost telemetry", "gap_at": None}
     return {"gap": "no gaps", "gap_at": None}
 
 

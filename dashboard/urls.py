@@ -17,6 +17,7 @@ from dashboard.views import (
     providers,
     report,
     routes,
+    telemetry,
     wall,
 )
 
@@ -33,6 +34,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("tasks/<path:name>", find.task, name="task"),
     path("gateways", fleet.listing, name="gateways"),
     path("gateways/<str:name>", fleet.one, name="gateway"),
+    path("telemetry", telemetry.listing, name="telemetry"),
     path("overrides", overrides.listing, name="overrides"),
     path("overrides/new", force.new, name="override-new"),
     path("overrides/typed", force.typed, name="override-typed"),

@@ -32,8 +32,8 @@ from tests.bench._telemetry import GATEWAYS, Fleet
 from tests.bench.figures import Figure, say
 
 _RUNS = int(os.environ.get("BENCH_READS", "20"))
-_ROUNDS = 4
-_BATCHES = 4
+_ROUNDS = 7
+_BATCHES = 1
 # What is to be met, in milliseconds.
 _AIMS = {"wall": 20, "week": 150, "series": 30, "trace": 10}
 

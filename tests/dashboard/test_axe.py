@@ -22,7 +22,7 @@ from tests.dashboard.test_find import a_request
 pytestmark = pytest.mark.browser
 THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 ROOMS = ["/", "/incident", "/circuits", "/gateways", "/overrides", "/budgets", "/report", "/audit"]
-ROOMS += ["/policies", "/policies/new", "/routes", "/providers"]
+ROOMS += ["/policies", "/policies/new", "/routes", "/providers", "/telemetry"]
 PANES = ("spec", "conditions", "events", "yaml")
 
 

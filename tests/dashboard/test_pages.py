@@ -17,7 +17,7 @@ from tests import builders
 pytestmark = pytest.mark.django_db
 
 PAGES = ["/", "/circuits", "/gateways", "/overrides", "/overrides/new", "/budgets", "/audit"]
-PAGES += ["/providers"]
+PAGES += ["/providers", "/telemetry"]
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 FORCE = {
     "mode": "ForceOpen",
@@ -60,7 +60,7 @@ def test_pages_forbid_scripts_and_styles_in_the_page(viewer: Client, page: str) 
 
 def test_hostile_names_are_text_on_every_page(oncall: Client) -> None:
     gateway = builders.gateway("chat", labels={"a": HOSTILE})
-    one = builders.instance(gateway, HOSTILE, version=HOSTILE)
+    one = builders.instance(gateway, HOSTILE, version=HOSTILE, spool={"dropped": 1})
     # A provider's name cannot hold the slash that ends it.
     provider = HOSTILE.replace("/", "")
     circuit = builders.circuit(provider, HOSTILE, HOSTILE)

@@ -109,7 +109,7 @@ WITH failed_request AS (
         count(*) FILTER (WHERE success) AS requests_succeeded
     FROM ended GROUP BY g, c, t, r
 ), timed AS (
-    SELECT what, g, c, t, r, (bucket::bigint << 32) + count(*) AS bin
+    SELECT what, g, c, t, r, bucket::bigint AS bucket, count(*)::bigint AS n
     FROM (
         SELECT 'latency' AS what, g, c, t, r, switchgear_bucket(ended_ms) AS bucket
         FROM sent WHERE ended_ms IS NOT NULL
@@ -130,14 +130,18 @@ WITH failed_request AS (
     FULL JOIN tasks USING (g, c, t, r)
     FULL JOIN requests USING (g, c, t, r)
 ), bins_of_gateway AS (
+    -- Summed as rows: by switchgear_compact, a call for each group and histogram, it was most of
+    -- the hour's work.
     SELECT g, c,
-
-        switchgear_compact(array_agg(bin) FILTER (WHERE what = 'latency')) AS latency,
-        switchgear_compact(array_agg(bin) FILTER (WHERE what = 'first_byte')) AS first_byte,
-        switchgear_compact(array_agg(bin) FILTER (WHERE what = 'request_latency'))
-            AS request_latency,
-        switchgear_compact(array_agg(bin) FILTER (WHERE what = 'waited')) AS waited
-    FROM timed GROUP BY g, c
+        array_agg(bin ORDER BY bin) FILTER (WHERE what = 'latency') AS latency,
+        array_agg(bin ORDER BY bin) FILTER (WHERE what = 'first_byte') AS first_byte,
+        array_agg(bin ORDER BY bin) FILTER (WHERE what = 'request_latency') AS request_latency,
+        array_agg(bin ORDER BY bin) FILTER (WHERE what = 'waited') AS waited
+    FROM (
+        SELECT what, g, c, (bucket << 32) + sum(n)::bigint AS bin
+        FROM timed GROUP BY what, g, c, bucket
+    ) AS summed
+    GROUP BY g, c
 ), by_gateway AS (
     INSERT INTO rollup_hour (
         gateway_id, circuit_id, hour,
@@ -214,14 +218,18 @@ WITH failed_request AS (
     SELECT base.*, CASE WHEN largest.t IS NULL THEN '(other)' ELSE base.t END AS tenant
     FROM base LEFT JOIN largest ON largest.t = base.t
 ), bins AS (
-    SELECT c, CASE WHEN largest.t IS NULL THEN '(other)' ELSE timed.t END AS tenant, r,
-        switchgear_compact(array_agg(bin) FILTER (WHERE what = 'latency')) AS latency,
-        switchgear_compact(array_agg(bin) FILTER (WHERE what = 'first_byte')) AS first_byte,
-        switchgear_compact(array_agg(bin) FILTER (WHERE what = 'request_latency'))
-            AS request_latency,
-        switchgear_compact(array_agg(bin) FILTER (WHERE what = 'waited')) AS waited
-    FROM timed LEFT JOIN largest ON largest.t = timed.t
-    GROUP BY 1, 2, 3
+    SELECT c, tenant, r,
+        array_agg(bin ORDER BY bin) FILTER (WHERE what = 'latency') AS latency,
+        array_agg(bin ORDER BY bin) FILTER (WHERE what = 'first_byte') AS first_byte,
+        array_agg(bin ORDER BY bin) FILTER (WHERE what = 'request_latency') AS request_latency,
+        array_agg(bin ORDER BY bin) FILTER (WHERE what = 'waited') AS waited
+    FROM (
+        SELECT what, c, CASE WHEN largest.t IS NULL THEN '(other)' ELSE timed.t END AS tenant, r,
+            (bucket << 32) + sum(n)::bigint AS bin
+        FROM timed LEFT JOIN largest ON largest.t = timed.t
+        GROUP BY 1, 2, 3, 4, bucket
+    ) AS summed
+    GROUP BY c, tenant, r
 )
 INSERT INTO rollup_hour_tenant (
     circuit_id, tenant, route, hour,
