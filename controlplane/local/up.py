@@ -204,7 +204,7 @@ def _greet(options: Options, credentials: Mapping[str, str], console: Console) -
         console.plain(
             f"""  Three things to try:
     1. Open {options.url}/ and log in.
-    2. Read what the API takes at {options.url}/api/v1/openapi.json.
+    2. Read what the API takes at {options.url}/api/v1/docs.
     3. Connect a gateway with the token in {options.var / CREDENTIALS}.
 """
         )
