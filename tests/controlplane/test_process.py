@@ -148,6 +148,19 @@ def test_requests_use_the_same_few_connections_to_postgres(web: Web) -> None:
     assert _connections() - before <= 16
 
 
+def test_connections_that_postgres_has_ended_are_not_tried_one_by_one(web: Web) -> None:
+    with ThreadPoolExecutor(16) as callers:
+        asked = [callers.submit(web.call, "GET", "/api/v1/overrides", "sgs_op") for _ in range(64)]
+        assert {answer.result()[0] for answer in asked} == {200}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        assert cursor.fetchone()[0] > 4
+    assert web.call("GET", "/api/v1/overrides", "sgs_op")[0] == 200
+
+
 def _connections() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
