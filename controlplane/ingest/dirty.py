@@ -20,8 +20,9 @@ from controlplane.ingest.rows import Item, Tables
 from controlplane.wire.events import Attempt, Outcome, Refusal
 
 LOCK = "hashtext('switchgear_watermarks')"
-# A task may reach so far back (design 4.7: frozen 7 days after its last request).
-_LONGEST_TASK = timedelta(days=8)
+# Words and attempts of a task lie so far before a new one of its: frozen 7 days after its last
+# request (design 4.7). What goes on for longer is sought from its own beginning, below.
+_TASK_REACH = timedelta(days=8)
 _LONGEST_REQUEST = timedelta(days=1)
 _SHARE = f"SELECT pg_advisory_xact_lock_shared({LOCK})"
 _WATERMARKS = "SELECT grain, upto FROM rollup_watermark"
@@ -32,8 +33,13 @@ SELECT grain, at FROM unnest(%s::text[], %s::timestamptz[]) AS m(grain, at) ORDE
 ON CONFLICT (grain, at) DO UPDATE SET at = EXCLUDED.at
 """
 # By the reach of derive_hour.sql: a request's attempts lie up to a day before its end, a task's up
-# to eight. A word about a task may change how each of its attempts is judged, and in which hour it
-# closes: any hour in which one of its words would have closed it.
+# to eight before, or to where it began. A word about a task may change how each of its attempts is
+# judged, and in which hour it closes: any hour in which one of its words would have closed it.
+_BEGUN = """
+SELECT min(first_started_at)
+FROM task JOIN unnest(%(gateways)s::int[], %(tenants)s::text[], %(tasks)s::text[])
+    AS w(gateway_id, tenant, task) USING (gateway_id, tenant, task)
+"""
 _OF_TASKS = """
 WITH w AS MATERIALIZED (
     SELECT * FROM unnest(%(gateways)s::int[], %(tenants)s::text[], %(tasks)s::text[])
@@ -90,7 +96,11 @@ async def mark(conn: AsyncConnection, new: Tables, marks: Watermarks) -> None:
     if found.tasks:
         gateways, tenants, tasks = (list(column) for column in zip(*found.tasks, strict=True))
         given = {"gateways": gateways, "tenants": tenants, "tasks": tasks}
-        reach = {"oldest": found.oldest - _LONGEST_TASK, "before": marks.hour}
+        row = await (await conn.execute(_BEGUN, given)).fetchone()
+        begun = row[0] if row and row[0] else found.oldest
+        # Few tasks run for days; to look into a month of partitions for all of them would cost.
+        oldest = min(found.oldest - _TASK_REACH, begun - _LONGEST_REQUEST)
+        reach = {"oldest": oldest, "before": marks.hour}
         for (at,) in await (await conn.execute(_OF_TASKS, given | reach)).fetchall():
             found.add_hour(at)
     if found.late or found.failed:

@@ -289,3 +289,34 @@ def test_a_week_whose_raw_events_are_gone_says_so() -> None:
     assert old.incomplete
     current = weekly(Question(last_week().shifted(1), LONDON), now())
     assert current.running
+
+
+async def test_a_task_of_weeks_is_judged_anew_from_its_first_hour(sender: Sender) -> None:
+    begun = (now() - timedelta(days=20)).replace(minute=5, second=0, microsecond=0)
+    first, last = str(uuid.uuid4()), str(uuid.uuid4())
+    task = {"task": "long"}
+    await sender.send(
+        batches.batch(
+            batches.attempt(begun, request=first, **task),
+            batches.outcome(begun + timedelta(seconds=2), request=first, **task),
+        )
+    )
+    await sync_to_async(derive_now)()
+    wasted = "SELECT wasted_final_tokens FROM rollup_hour WHERE hour = %s AND attempts > 0"
+    hour = begun.replace(minute=0)
+    assert await sync_to_async(_rows)(wasted, [hour]) == [(0,)]
+    await sender.send(
+        batches.batch(
+            batches.attempt(request=last, **task),
+            batches.outcome(request=last, success=False, **task),
+            seq=2,
+        )
+    )
+    await sync_to_async(derive_now)()
+    assert await sync_to_async(_rows)(wasted, [hour]) == [(160,)]
+
+
+def _rows(query: str, values: list[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        return list(cursor.fetchall())
