@@ -134,7 +134,7 @@ def budget_state(of: Instance, scope: str = "system/", balance: int = 40, **fiel
 
 
 def rollup(of: Gateway, target: Circuit, minute: datetime | None = None, **counts: Any) -> None:
-    """One minute of one circuit at one gateway."""
+    """One minute of one circuit at one gateway, marked as ingest marks it if it is not derived."""
     row: dict[str, Any] = {
         "gateway_id": of.pk,
         "circuit_id": target.pk,
@@ -144,6 +144,11 @@ def rollup(of: Gateway, target: Circuit, minute: datetime | None = None, **count
     marks = ", ".join(["%s"] * len(row))
     with connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO rollup_minute ({names}) VALUES ({marks})", list(row.values()))
+        cursor.execute(
+            "INSERT INTO rollup_dirty (grain, at) SELECT grain, %(at)s FROM rollup_watermark"
+            " WHERE grain = 'minute' AND upto > %(at)s ON CONFLICT DO NOTHING",
+            {"at": row["minute"]},
+        )
 
 
 def _days_seen() -> set[date]:

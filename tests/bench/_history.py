@@ -81,6 +81,8 @@ SELECT g, c, date_trunc('minute', now()) - m * interval '1 minute', 20, 18, 2, 1
 FROM generate_series(1, %(gateways)s) g, generate_series(1, %(circuits)s) c,
     generate_series(0, 60) m;
 UPDATE instance SET last_seen_at = now(), goodbye_at = NULL, replaced_at = NULL;
+UPDATE rollup_watermark SET upto = date_trunc('minute', now()) - interval '2 minutes'
+WHERE grain = 'minute'
 """
 
 
@@ -121,6 +123,12 @@ def present(db: Connection) -> None:
     for statement in _PRESENT.split(";"):
         if statement.strip():
             db.execute(statement, {"gateways": GATEWAYS, "circuits": len(CIRCUITS)})
+    from controlplane.ingest import derive
+
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    with db.transaction():
+        minutes = [now - n * timedelta(minutes=1) for n in range(3, 62)]
+        derive._derive_minutes(db, minutes, now)
 
 
 def _make(db: Connection, today: datetime) -> None:

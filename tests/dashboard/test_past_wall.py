@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 
+from controlplane.ingest.derive import _derive_minutes
 from controlplane.reports import wall
 from dashboard.board import compose
 from tests import builders
@@ -66,3 +68,20 @@ def test_a_calm_wall_names_the_last_incident(oncall: Client) -> None:
     text = oncall.get("/").content.decode()
     assert "The last incident of the day ran" in text
     assert "openai, 6 circuits" in text
+
+
+def test_the_peak_of_an_hour_is_kept_when_its_gateways_minutes_are_gone() -> None:
+    at = builders.ago(3 * 86_400).replace(second=0, microsecond=0)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE rollup_watermark SET upto = %s", [at + timedelta(hours=1)])
+    minute = at - timedelta(minutes=20)
+    builders.rollup(builders.gateway(), builders.circuit(), minute, wasted_gbp="4.25")
+    connection.ensure_connection()
+    with transaction.atomic():
+        _derive_minutes(connection.connection, [minute], minute)
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM rollup_dirty")
+            cursor.execute("DELETE FROM rollup_minute")
+    peak = wall.read_past(at).trail.peak
+    assert peak is not None
+    assert (peak.minute, peak.wasted_gbp) == (minute, Decimal("4.25"))

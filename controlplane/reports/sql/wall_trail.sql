@@ -10,6 +10,13 @@ WITH derived AS (
 ), span AS (
     SELECT at AS upto, date_trunc('minute', at) - interval '15 minutes' AS since
     FROM coalesce(%(at)s::timestamptz, statement_timestamp()) AS at
+), settled AS (
+    -- Minutes of the hour before this one are derived, and none of them is to be derived anew.
+    SELECT least(
+        (SELECT upto FROM derived),
+        (SELECT min(at) FROM rollup_dirty
+         WHERE grain = 'minute' AND at >= (SELECT upto FROM span) - interval '1 hour')
+    ) AS upto
 ), minutes AS (
     SELECT r.circuit_id, r.minute,
            sum(r.attempts) AS attempts, sum(r.firsts) AS firsts, sum(r.retries) AS retries,
@@ -87,10 +94,22 @@ SELECT json_build_object(
     'peak', (
         SELECT json_build_array(h.minute, h.wasted::text)
         FROM (
+            -- Of an hour, a row a circuit and not one a gateway and circuit: a twentieth of them in
+            -- a fleet of twenty gateways.
             SELECT r.minute, sum(r.wasted_gbp) AS wasted
-            FROM rollup_minute r
-            WHERE r.minute >= (SELECT upto FROM span) - interval '1 hour'
-              AND r.minute <= (SELECT upto FROM span)
+            FROM (
+                SELECT minute, wasted_gbp
+                FROM rollup_minute
+                WHERE minute >= (SELECT upto FROM span) - interval '1 hour'
+                  AND minute >= (SELECT upto FROM settled)
+                  AND minute <= (SELECT upto FROM span)
+                UNION ALL
+                SELECT minute, wasted_gbp
+                FROM rollup_circuit_minute
+                WHERE minute >= (SELECT upto FROM span) - interval '1 hour'
+                  AND minute < (SELECT upto FROM settled)
+                  AND minute <= (SELECT upto FROM span)
+            ) AS r
             GROUP BY r.minute
         ) AS h
         WHERE h.wasted > 0
