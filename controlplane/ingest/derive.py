@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from psycopg import Connection
+from psycopg import Connection, Rollback
 
 from controlplane.domain.rollup import COUNTERS, MONEY, hour_of, minute_of
 from controlplane.ingest.dirty import LOCK
@@ -45,6 +45,11 @@ DELETE FROM rollup_dirty WHERE (grain, at) IN (
     SELECT grain, at FROM rollup_dirty WHERE grain = %s
     ORDER BY at DESC LIMIT %s FOR UPDATE SKIP LOCKED)
 RETURNING at
+"""
+_HAS_DAY = """
+SELECT FROM pg_inherits
+WHERE inhrelid = to_regclass('attempt_' || to_char(%s::timestamptz AT TIME ZONE 'UTC', 'YYYYMMDD'))
+  AND NOT inhdetachpending
 """
 _RATES = """
 INSERT INTO rollup_hour_rate
@@ -119,8 +124,20 @@ def _derive_some(conn: Connection, grain: str, now: datetime) -> int:
         if grain == "minute" and rows:
             _derive_minutes(conn, [row[0] for row in rows], now)
         elif rows:
-            derive_hour(conn, {"start": rows[0][0], "end": rows[0][0] + _STEP[grain]})
+            _derive_hour_kept(conn, rows[0][0])
     return len(rows)
+
+
+def _derive_hour_kept(conn: Connection, hour: datetime) -> None:
+    """Derive an hour, unless the raw rows of its day are gone: its figures are all that is left.
+
+    Asked afterwards: a day that is there now was there while its rows were read, and never a day
+    that retention takes away in between.
+    """
+    with conn.transaction() as derived:
+        derive_hour(conn, {"start": hour, "end": hour + _STEP["hour"]})
+        if conn.execute(_HAS_DAY, (hour,)).fetchone() is None:
+            raise Rollback(derived)
 
 
 def _derive_minutes(conn: Connection, minutes: list[datetime], now: datetime) -> None:

@@ -17,6 +17,7 @@ from django.db import connection
 from controlplane.domain.calendar import Week, last_finished
 from controlplane.ingest.costs import forget_prices
 from controlplane.ingest.derive import derive
+from controlplane.ingest.partitions import drop_expired
 from controlplane.models import FxRate, Gateway, Price
 from controlplane.reports.figures import Figures
 from controlplane.reports.weekly import SPLITS, Question, Weekly, question, report, weekly
@@ -320,3 +321,25 @@ def _rows(query: str, values: list[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query, values)
         return list(cursor.fetchall())
+
+
+async def test_an_hour_whose_raw_events_are_gone_keeps_its_figures(sender: Sender) -> None:
+    at = (now() - timedelta(days=34)).replace(minute=5, second=0, microsecond=0)
+    hour = at.replace(minute=0)
+    await sender.send(batches.batch(batches.attempt(at)))
+    await sync_to_async(derive_now)()
+    kept = "SELECT sum(attempts)::int FROM rollup_hour WHERE hour = %s"
+    assert await sync_to_async(_rows)(kept, [hour]) == [(1,)]
+    # Late events marked it while the worker was down; when it is back, the day is past retention.
+    await sender.send(batches.batch(batches.attempt(at), seq=2))
+    await sync_to_async(_drop_before)(now() + timedelta(days=2))
+    await sync_to_async(derive_now)()
+    assert await sync_to_async(_rows)(kept, [hour]) == [(1,)]
+    assert await sync_to_async(_rows)(
+        "SELECT count(*) FROM rollup_dirty WHERE at = %s", [hour]
+    ) == [(0,)]
+
+
+def _drop_before(moment: datetime) -> None:
+    connection.ensure_connection()
+    drop_expired(connection.connection, moment, timedelta(days=35))
