@@ -71,12 +71,14 @@ def tile(facts: CircuitFacts, since: datetime) -> Fields:
     row, rates = facts.row, facts.rates
     known = bool(facts.minutes)
     tone, glyph = STATE_TONES[facts.worst_state]
+    head, tail = present.ended(row.model)
     return {
         "kind": "tile",
         "id": f"c{row.id}",
         "provider": row.provider,
         "model": row.model,
-        "short": present.cut(row.model, 20),
+        "head": head,
+        "tail": tail,
         "region": row.region,
         "place": present.place(row.provider, row.region),
         "href": circuit_url(row.circuit),
@@ -89,7 +91,9 @@ def tile(facts: CircuitFacts, since: datetime) -> Fields:
         "fail": present.failure(rates.failure_ratio),
         "fail_tone": "open" if facts.failing else None,
         "retry": present.retry(rates.retry_ratio),
-        "retry_limit": f"/{present.limit(facts.retry_limit)}" if facts.retry_limit else "%",
+        "retry_limit": f"/{present.limit(facts.retry_limit)}"
+        if facts.retry_limit
+        else ("" if rates.retry_ratio is None else "%"),
         "retry_pct": present.retry_percent(rates.retry_ratio),
         "retry_tone": "open" if facts.near_budget else None,
         "spend": spend(facts),

@@ -11,7 +11,7 @@ from typing import Any
 
 from controlplane.reports.figures import Figures
 from controlplane.reports.weekly import Line, Report, Weekly
-from dashboard.present import cut, money
+from dashboard.present import cut, money, plotted
 from dashboard.reporting import per_task, share
 
 BARS = 15
@@ -40,7 +40,7 @@ def by_line(report: Report) -> dict[str, Any]:
                 "type": "category",
                 "tickmode": "array",
                 "tickvals": names,
-                "ticktext": [cut(name, _NAME) + _SPACE for name in names],
+                "ticktext": [plotted(cut(name, _NAME)) + _SPACE for name in names],
                 "showgrid": False,
                 "color": "--ink-soft",
             },
@@ -85,7 +85,8 @@ def _bars(
         "cliponaxis": False,
         "textfont": {"color": "--ink-soft", "size": 11},
         "marker": {"color": colour},
-        "hovertemplate": "%{y}<br>%{text}<extra></extra>",
+        "customdata": [plotted(name) for name in names],
+        "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
     }
 
 

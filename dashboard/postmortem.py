@@ -34,7 +34,7 @@ class Figures:
     unpriced: int
     peak_wasted: Decimal | None
     peak_at: datetime | None
-    most_refused: float
+    most_refused: float | None
     most_refused_at: datetime | None
     retry_ratio: float | None
     providers: tuple[str, ...]
@@ -74,7 +74,7 @@ def figures(incident: Incident, lanes: list[Lane]) -> Figures:
         unpriced=sum(m.unpriced for m in minutes),
         peak_wasted=peak.wasted_gbp if peak and peak.wasted_gbp else None,
         peak_at=peak.minute if peak and peak.wasted_gbp else None,
-        most_refused=refused.refused_budget / 60 if refused else 0.0,
+        most_refused=refused.refused_budget / 60 if refused else None,
         most_refused_at=refused.minute if refused and refused.refused_budget else None,
         retry_ratio=sum(m.retries for m in minutes) / firsts if firsts else None,
         providers=tuple(sorted({c.provider for c in incident.circuits})),
@@ -93,9 +93,10 @@ def _closed(lanes: list[Lane]) -> datetime | None:
 
 
 def title(found: Figures) -> str:
-    """``openai brownout``, or that nothing was open."""
+    """``openai brownout``, or that nothing was open, or known."""
     if not found.circuits:
-        return "Nothing was open"
+        # Of a time in which no gateway spoke nothing can be said, least of all that all was well.
+        return "Nothing was open" if found.spend is not None else "Nothing is known of this time"
     names = ", ".join(found.providers[:3])
     return f"{names}: {present.count(found.circuits, 'circuit')} opened"
 

@@ -142,6 +142,16 @@ def cut(name: str, width: int) -> str:
     return f"{name[: width - 1 - tail]}…{name[-tail:]}"
 
 
+def plotted(text: str) -> str:
+    """Text that Plotly shows as it is: it reads a few tags, links among them, in every label."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def ended(name: str, tail: int = 8) -> tuple[str, str]:
+    """A name as the part that may be cut short on a narrow tile, and the end that never is."""
+    return (name, "") if len(name) <= tail + 4 else (name[:-tail], name[-tail:])
+
+
 def count(number_of: int, one: str, many: str = "") -> str:
     """``1 circuit``, ``40 circuits``."""
     return f"{number_of:,} {one if number_of == 1 else many or one + 's'}"

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from controlplane.reports.budgets import Minute
+from controlplane.reports.budgets import Held, Minute
 from controlplane.reports.telemetry import Step
 from dashboard import present
 from dashboard.timeline_sheet import Sheet
@@ -86,6 +86,35 @@ def budget(
     bars = {"type": "bar", "marker": {"color": "--open-fill"}}
     sheet.data.append(sheet.line(y, "refused/s", refused, "", **bars))
     return sheet.figure([], [])
+
+
+def held(steps: Sequence[Held], since: datetime, until: datetime, zone: ZoneInfo) -> dict[str, Any]:
+    """What the buckets of one scope held together, minute by minute, and what moved them."""
+    sheet = Sheet(since, until, zone, _LEFT)
+    sheet.down = 0.0
+    known = {step.at: step for step in steps}
+    each = [known.get(at) for at in _minutes(since, until)]
+    y = sheet.chart("balance", 150, "Balance", "retries left, over its instances")
+    # A word may be the only one in its neighbourhood: a line alone would not show it.
+    balance = [s.balance if s else None for s in each]
+    sheet.data.append(sheet.line(y, "balance", balance, "--ink", **_dots("--ink")))
+    y = sheet.chart(
+        "moved", 100, "Earned, spent, refused",
+        "retries within a bucket's window  <span style='color:--useful'>■</span> earned · "
+        "<span style='color:--ink'>■</span> spent · "
+        "<span style='color:--open-fill'>■</span> refused",
+    )  # fmt: skip
+    for name, colour, values in (
+        ("earned", "--useful", [s.earned if s else None for s in each]),
+        ("spent", "--ink", [s.spent if s else None for s in each]),
+        ("refused", "--open-fill", [s.refused if s else None for s in each]),
+    ):
+        sheet.data.append(sheet.line(y, name, values, colour, **_dots(colour)))
+    return sheet.figure([], [])
+
+
+def _dots(colour: str) -> dict[str, Any]:
+    return {"mode": "lines+markers", "marker": {"color": colour, "size": 3}}
 
 
 def _minutes(since: datetime, until: datetime) -> list[datetime]:

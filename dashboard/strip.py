@@ -52,7 +52,9 @@ def _states(fleet: Fleet, circuits: list[CircuitFacts]) -> Fields:
         )
     }
     return fields | {
-        "closed": f"{named['Closed']:,}",
+        # Of no circuit at all a green 0 would read as good news.
+        "closed": f"{named['Closed']:,}" if circuits else None,
+        "none_known": None if circuits else present.NOT_KNOWN,
         "of_instances": f"{reachable} of {present.count(known, 'instance')}",
         "calls": f"{present.count(len(circuits), 'circuit')} · "
         f"{present.number(attempts)} calls/s · {present.number(refused)}/s refused by breakers",
@@ -72,10 +74,12 @@ def _budgets(wall: wall_rows.Wall, circuits: list[CircuitFacts]) -> Fields:
         "balance": f"{max(system.balance, 0):,}" if system else present.NOT_KNOWN,
         "balance_of": f"of {total:,}" if system else "no instance reports it",
         "balance_share": f"{max(system.balance, 0) / total:.3f}" if system and total else "0",
-        "retry_ratio": f"{present.retry(retries / firsts if firsts else None)}"
-        f"{f'% of {present.limit(limit)}' if limit else '%'} retry",
-        "budgets_note": f"{at_zero} of {present.count(len(balances), 'budget')} at 0 · "
-        f"refused {present.number(refused)}/s",
+        "retry_ratio": f"{present.retry_percent(retries / firsts if firsts else None)}"
+        f"{f' of {present.limit(limit)}' if limit else ''} retry",
+        "budgets_note": (
+            f"{at_zero} of {present.count(len(balances), 'budget')} at 0 · " if balances else ""
+        )
+        + f"refused {present.number(refused)}/s",
         "budgets_tone": "open" if at_zero else None,
     }
 

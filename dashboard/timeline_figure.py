@@ -134,7 +134,7 @@ def _overrides(sheet: Timeline) -> None:
         color="--ink-soft", tickmode="array",
         tickvals=[-place - 0.5 for place in range(len(hands))],
         ticktext=[
-            _plain(present.cut(f"{h.model or h.provider or 'any'} {h.region}".strip(), 24))
+            present.plotted(present.cut(f"{h.model or h.provider or 'any'} {h.region}".strip(), 24))
             for h in hands
         ],
     )  # fmt: skip
@@ -152,7 +152,7 @@ def _overrides(sheet: Timeline) -> None:
         sheet.notes.append({
             "xref": "x", "yref": y, "x": sheet.local(begin), "y": -place - 0.54, "xshift": 4,
             "xanchor": "left", "yanchor": "middle", "showarrow": False,
-            "text": _plain(present.cut(words, 100)),
+            "text": present.plotted(present.cut(words, 100)),
             "font": {"color": "--hand-ink", "size": 11},
         })  # fmt: skip
 
@@ -185,7 +185,7 @@ def _errors(sheet: Timeline) -> None:
     named = [reason for reason, _ in counts.most_common(_REASONS)]
     note = "attempts/s" if counts else "attempts/s; none failed"
     words = " · ".join(
-        f"<span style='color:{_STACK[place]}'>■</span> {_plain(reason)}"
+        f"<span style='color:{_STACK[place]}'>■</span> {present.plotted(reason)}"
         for place, reason in enumerate([*named, *(["other"] if len(counts) > len(named) else [])])
     )
     y = sheet.chart("errors", _CHART, "Errors by class", f"{note}  {words}")
@@ -201,7 +201,7 @@ def _errors(sheet: Timeline) -> None:
             rows[key][place] = (rows[key][place] or 0) + row.count / 60
     for place, (reason, values) in enumerate(rows.items()):
         stacked = {"stackgroup": "errors", "line": {"width": 0}, "fillcolor": _STACK[place]}
-        sheet.data.append(sheet.line(y, f"{_plain(reason)}/s", values, "", **stacked))
+        sheet.data.append(sheet.line(y, f"{present.plotted(reason)}/s", values, "", **stacked))
 
 
 def _money(sheet: Timeline, minutes: list[Minute | None]) -> None:
@@ -235,12 +235,7 @@ def _marks(sheet: Timeline) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         words.append({
             "xref": "x", "yref": "paper", "x": sheet.local(mark.at), "y": 1, "xanchor": "left",
             "yanchor": "top", "xshift": 3, "yshift": -14 * (place % 2), "showarrow": False,
-            "text": _plain(present.cut(mark.text, 36)),
+            "text": present.plotted(present.cut(mark.text, 36)),
             "font": {"color": "--info-ink", "size": 11},
         })  # fmt: skip
     return words, lines
-
-
-def _plain(text: str) -> str:
-    """Text that Plotly shows as it is: it reads a few tags in every label."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

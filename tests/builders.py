@@ -133,6 +133,27 @@ def budget_state(of: Instance, scope: str = "system/", balance: int = 40, **fiel
     )
 
 
+def budget_word(of: Instance, scope: str, at: datetime, **fields: Any) -> None:
+    """What one instance said of one bucket, in the event table."""
+    row: dict[str, Any] = {
+        "gateway_id": of.gateway_id,
+        "instance_id": of.pk,
+        "id": uuid.uuid4(),
+        "occurred_at": at,
+        "received_at": at,
+        "scope": scope,
+        "balance": 0,
+        "earned": 0,
+        "spent": 0,
+        "refused": 0,
+        "window_s": 10.0,
+    } | fields
+    names, marks = ", ".join(row), ", ".join(["%s"] * len(row))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT switchgear_ensure_days(%s, %s)", [at.date(), at.date()])
+        cursor.execute(f"INSERT INTO budget_event ({names}) VALUES ({marks})", list(row.values()))
+
+
 def rollup(of: Gateway, target: Circuit, minute: datetime | None = None, **counts: Any) -> None:
     """One minute of one circuit at one gateway, marked as ingest marks it if it is not derived."""
     row: dict[str, Any] = {

@@ -7,9 +7,11 @@ bucket is an instance's; it is a budget's when the budget matches it, also where
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -46,6 +48,50 @@ def minutes(selection: Selection, start: datetime, end: datetime) -> list[Minute
     with connection.cursor() as cursor:
         cursor.execute(named_sql(_SQL / "budget_minutes.sql"), values)
         return [Minute(*row) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """Of the last whole minute firsts and retries, of the last hour refusals. None: not known."""
+
+    firsts: int | None
+    retries: int | None
+    refused: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Retries by first attempts; None without a first attempt."""
+        return self.retries / self.firsts if self.firsts and self.retries is not None else None
+
+
+def lately(rows: Sequence[RetryBudget], end: datetime) -> list[Lately]:
+    """What each budget had to deal with up to ``end``, in one read. Nothing is known by tenant."""
+    end = end.replace(second=0, microsecond=0)
+    values = {"start": end - timedelta(hours=1), "last": end - timedelta(minutes=1), "end": end}
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(_SQL / "budget_lately.sql"), values)
+        found = cursor.fetchall()
+    return [_lately(row, found) for row in rows]
+
+
+def _lately(budget: RetryBudget, found: Sequence[tuple[Any, ...]]) -> Lately:
+    if budget.level == "tenant" or budget.tenant:
+        return Lately(None, None, None)
+    selection = Selection(
+        budget.gateway, budget.selector, budget.provider, budget.model, budget.region
+    )
+    circuits, gateways = _circuits(selection), _gateways(selection)
+    about = [
+        counts
+        for circuit, gateway, *counts in found
+        if (circuits is None or circuit in circuits) and (gateways is None or gateway in gateways)
+    ]
+
+    def total(place: int) -> int | None:
+        known = [int(counts[place]) for counts in about if counts[place] is not None]
+        return sum(known) if known else None
+
+    return Lately(firsts=total(1), retries=total(2), refused=total(0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ Invariant: see ``views.settings``; the chart has whole minutes, and a gap where 
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from csp.decorators import csp_update
 from django.http import HttpRequest, HttpResponse
@@ -17,7 +18,7 @@ from controlplane.actions import budgets
 from controlplane.domain.precedence import Selection
 from controlplane.models import RetryBudget
 from controlplane.reports import fleet, progress, wall
-from controlplane.reports.budgets import minutes
+from controlplane.reports.budgets import Lately, buckets, lately, minutes, series
 from controlplane.wire.desired import Bucket
 from dashboard import present, series_figure
 from dashboard.forms import Field, Group, shown
@@ -56,7 +57,18 @@ GROUPS = (
 
 
 def _beside(request: HttpRequest, row: RetryBudget) -> dict[str, Any]:
-    return {"figure": _figure(request, row)}
+    end = timezone.now().replace(second=0, microsecond=0)
+    span = (end - timedelta(minutes=75), end)
+    zone = zone_of(person_of(request))
+    if row.level != "tenant":
+        return {"figure": _ratio(row, *span, zone)}
+    scope, tenants = _tenant_scope(row)
+    held = series(scope, *span, timedelta(minutes=1), _selection(row)) if scope else []
+    return {
+        "figure": series_figure.held(held, *span, zone) if held else None,
+        "held_of": scope.partition("/")[2],
+        "tenants": tenants,
+    }
 
 
 KIND = settings.Kind(
@@ -88,13 +100,24 @@ def listing(request: HttpRequest) -> HttpResponse:
     far = progress.of_items(rows, now, fleet.instances(now))
     context = {
         "budgets": [
-            described(row) | {"progress": progress_shown(one, now)}
-            for row, one in zip(rows, far, strict=True)
+            described(row) | _now(row, recent) | {"progress": progress_shown(one, now)}
+            for row, recent, one in zip(rows, lately(rows, now), far, strict=True)
         ],
         "balances": balances[:200],
         "at_zero": sum(bool(b["empty"]) for b in balances),
     }
     return show(request, "budgets/list.html", context, at="budgets")
+
+
+def _now(row: RetryBudget, recent: Lately) -> dict[str, Any]:
+    """Words of its last minute and hour; over the limit is red."""
+    limit = int(settings.spec_of(KIND, row.spec)["ratio_per_mille"]) / 1000
+    return {
+        "ratio": present.retry_percent(recent.ratio),
+        "over": recent.ratio is not None and recent.ratio > limit,
+        "refused": present.NOT_KNOWN if recent.refused is None else f"{recent.refused:,}",
+        "by_tenant": row.level == "tenant",
+    }
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -128,21 +151,32 @@ def remove(request: HttpRequest, name: str) -> HttpResponse:
     return settings.remove(request, KIND, name)
 
 
-def _figure(request: HttpRequest, row: RetryBudget) -> dict[str, Any] | None:
-    """The last hour of what the budget is about; None for a tenant's: minutes have no tenant."""
-    if row.level == "tenant" or row.tenant:
-        return None
-    end = timezone.now().replace(second=0, microsecond=0)
-    begin = end - timedelta(minutes=75)
-    selection = Selection(row.gateway, row.selector, row.provider, row.model, row.region)
-    found = minutes(selection, begin, end)
+def _selection(row: RetryBudget) -> Selection:
+    return Selection(row.gateway, row.selector, row.provider, row.model, row.region, row.tenant)
+
+
+def _ratio(
+    row: RetryBudget, begin: datetime, end: datetime, zone: ZoneInfo
+) -> dict[str, Any] | None:
+    """What was asked of the budget and what it let through; None when nothing was."""
+    found = minutes(_selection(row), begin, end)
     limit = int(settings.spec_of(KIND, row.spec)["ratio_per_mille"])
-    if not found:
-        return None
-    return series_figure.budget(found, begin, end, limit, zone_of(person_of(request)))
+    return series_figure.budget(found, begin, end, limit, zone) if found else None
+
+
+def _tenant_scope(row: RetryBudget) -> tuple[str, int]:
+    """Whose bucket is drawn, and of how many: the named tenant's, or the one in most trouble."""
+    if row.tenant:
+        return f"tenant/{row.tenant}", 1
+    worst: dict[str, tuple[int, int]] = {}
+    for bucket in buckets(row, timezone.now()):
+        refused, balance = worst.get(bucket.scope, (0, 0))
+        worst[bucket.scope] = refused - bucket.refused, balance + bucket.balance
+    return min(worst, key=lambda scope: (*worst[scope], scope), default=""), len(worst)
 
 
 def described(row: RetryBudget) -> dict[str, Any]:
+    """A budget's row of the list."""
     spec = settings.spec_of(KIND, row.spec)
     ceilings = [
         f"£{spec[field]} {words}"

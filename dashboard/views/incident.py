@@ -226,7 +226,9 @@ def _figures(found: postmortem.Figures) -> list[tuple[str, str, str]]:
 
 def _summary(found: postmortem.Figures, zone: ZoneInfo) -> str:
     if found.opened_at is None:
-        return "no circuit was open"
+        return (
+            "no circuit was open" if found.spend is not None else "no gateway sent an attempt of it"
+        )
     begin = f"{found.opened_at.astimezone(zone):%H:%M:%S}"
     if found.closed_at is None:
         words = f"{begin} and still open"

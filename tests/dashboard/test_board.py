@@ -192,6 +192,12 @@ def test_the_strip_adds_up() -> None:
     assert strip["budgets_note"] == "1 of 2 budgets at 0 · refused 0/s"
 
 
+def test_of_no_circuit_at_all_nothing_is_said_to_be_well() -> None:
+    strip = board().strip
+    assert (strip["closed"], strip["none_known"]) == (None, "–")
+    assert strip["retry_ratio"] == "– retry"
+
+
 def test_a_lane_is_not_drawn_after_an_instance_fell_silent() -> None:
     gateway = builders.gateway("chat")
     silent = builders.instance(gateway, last_seen_at=builders.ago(300))

@@ -181,6 +181,60 @@ def test_the_order_stands_still_under_the_pointer(page: Page, web: WebProcess) -
     expect(moved).to_be_hidden()
 
 
+def test_the_order_stands_still_under_the_focus_which_stays_on_its_circuit(
+    page: Page, web: WebProcess
+) -> None:
+    [one] = fleet(1)
+    first, second = builders.circuit(model="first"), builders.circuit(model="second")
+    third = builders.circuit(model="third")
+    for circuit in (first, second):
+        builders.circuit_state(one, circuit, "HalfOpen")
+    builders.circuit_state(one, third)
+    log_in(page, web)
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    focused = page.locator("article:focus")
+    expect(focused).to_contain_text("second")
+    builders.circuit_state(one, second, "Open")
+    builders.circuit_state(one, third, "Open")
+    notify()
+    expect(page.locator("#moved")).to_contain_text("would move")
+    names = page.locator(".card-name")
+    expect(names).to_have_text(["first", "second"])
+    expect(focused).to_contain_text("Open")
+    page.keyboard.press(".")
+    expect(names).to_have_text(["second", "third", "first"])
+    expect(focused).to_contain_text("second")
+    # A tile that becomes a card is another node, and the same circuit.
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    builders.circuit_state(one, first)
+    notify()
+    expect(page.locator("#moved")).to_contain_text("would move")
+    page.keyboard.press(".")
+    expect(page.locator(".tile")).to_have_count(1)
+    expect(focused).to_contain_text("first")
+    page.keyboard.press("o")
+    expect(page.locator("#dialog-title")).to_contain_text("first")
+
+
+def test_a_name_on_a_chip_is_cut_before_its_end(page: Page, web: WebProcess) -> None:
+    [one] = fleet(1)
+    name = "text-embedding-of-the-longest-kind-3-large"
+    builders.circuit_state(one, builders.circuit(model=name, region="europe-west2"))
+    log_in(page, web)
+    page.evaluate("document.getElementById('wall').dataset.density = 'dense'")
+    link = page.get_by_role("link", name=name)
+    expect(link).to_be_visible()
+    inside = """link => {
+      const tile = link.closest(".tile").getBoundingClientRect();
+      const [head, tail] = [...link.children];
+      return [head.scrollWidth > head.clientWidth, tail.textContent,
+              tail.getBoundingClientRect().right <= tile.right, tail.clientWidth > 0];
+    }"""
+    assert link.evaluate(inside) == [True, "-3-large", True, True]
+
+
 def test_cards_stand_under_their_gateway_and_a_provider_alone_can_be_shown(
     page: Page, web: WebProcess
 ) -> None:
@@ -212,6 +266,10 @@ def test_a_viewer_sees_that_forcing_takes_an_operator(page: Page, web: WebProces
     page.locator(".card .force").click()
     expect(page.locator("#dialog")).to_contain_text("You are a viewer")
     expect(page.locator("#force-form button.hand")).to_be_disabled()
+    page.keyboard.press("Escape")
+    page.locator(".card").focus()
+    page.keyboard.press("o")
+    expect(page.locator("#dialog")).to_contain_text("You are a viewer")
 
 
 def test_logging_out_elsewhere_ends_the_live_page(page: Page, web: WebProcess) -> None:

@@ -145,3 +145,25 @@ def test_on_paper_every_part_but_the_yaml_stands_and_no_button(page: Page, web: 
     expect(page.locator("#yaml")).to_be_hidden()
     for part in (".top", ".rail", ".tabs", ".acts", ".menu"):
         expect(page.locator(part).first).to_be_hidden()
+
+
+def test_copying_works_without_https_too_and_says_so_each_time(page: Page, web: WebProcess) -> None:
+    one = builders.instance(builders.gateway("chat"), "chat/0")
+    builders.circuit_state(one, builders.circuit(), "Open")
+    # As on a page that was not loaded over https: there is no clipboard but the browser's command.
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.add_init_script(
+        "addEventListener('copy', () => { window.taken = document.activeElement.value })"
+    )
+    log_in(page, web)
+    page.locator(".card").focus()
+    page.keyboard.press("o")
+    page.fill("#reason", "it burns")
+    button = page.locator("#dialog .copies button").first
+    expect(page.locator("#as-typed-cli")).to_have_value(re.compile("it burns"))
+    for _ in range(2):  # the second press comes while the first is being answered for
+        button.click()
+    expect(button).to_have_text("Copied")
+    assert "force-open openai/gpt-4o@us-east" in page.evaluate("window.taken")
+    expect(button).to_have_text("CLI")
+    expect(button).to_be_focused()

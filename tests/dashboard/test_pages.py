@@ -58,6 +58,19 @@ def test_pages_forbid_scripts_and_styles_in_the_page(viewer: Client, page: str) 
     assert " onclick=" not in text
 
 
+def test_an_empty_product_says_what_is_missing_and_how_it_comes(oncall: Client) -> None:
+    wall = oncall.get("/").content.decode()
+    assert "switchgear create gateway NAME" in wall
+    circuits = oncall.get("/circuits").content.decode()
+    assert "No circuit is known yet." in circuits
+    assert "Nothing matches" not in circuits
+    assert "Nothing matches “o3”" in oncall.get("/circuits?q=o3").content.decode()
+    incident = oncall.get("/incident").content.decode()
+    assert "Nothing is known of this time" in incident
+    assert "Nothing was open" not in incident
+    assert "0/s" not in incident
+
+
 def test_hostile_names_are_text_on_every_page(oncall: Client) -> None:
     gateway = builders.gateway("chat", labels={"a": HOSTILE})
     one = builders.instance(gateway, HOSTILE, version=HOSTILE, spool={"dropped": 1})
@@ -197,7 +210,7 @@ def test_a_viewer_sees_the_button_disabled_and_cannot_force(viewer: Client) -> N
     builders.circuit()
     text = viewer.get("/overrides/new?provider=openai").content.decode()
     assert "You are a viewer" in text
-    assert 'disabled title="It takes operator"' in text
+    assert 'disabled aria-describedby="takes-operator"' in text
     assert viewer.post("/overrides/new", FORCE).status_code == 403
     assert not Override.objects.exists()
 

@@ -120,3 +120,11 @@ def test_a_cut_name_fits_and_keeps_its_end(name: str, width: int) -> None:
 )
 def test_match_in_words(match: tuple[str, str, str], words: str) -> None:
     assert present.match_words(*match) == words
+
+
+@given(st.text(max_size=60))
+def test_a_name_in_two_parts_is_whole_and_the_part_that_stays_is_short(name: str) -> None:
+    head, tail = present.ended(name)
+    assert head + tail == name
+    assert len(tail) in (0, 8)
+    assert len(head) >= len(tail) // 2

@@ -173,3 +173,13 @@ def test_a_chart_has_a_gap_where_nothing_is_known() -> None:
     before, this, *_ = charts.by_day(report(lines))["data"]
     assert before["y"] == [None] * 7
     assert this["y"] == [pytest.approx(0.25)] * 7
+
+
+def test_a_name_with_tags_in_it_is_drawn_as_it_is() -> None:
+    hostile = '<a href="https://evil.example">acme</a>'
+    drawn = charts.by_line(report([Line("1", hostile, figures())]))
+    [shown] = drawn["layout"]["yaxis"]["ticktext"]
+    assert "&lt;a href" in shown
+    for bars in drawn["data"]:
+        assert "<a" not in bars["customdata"][0]
+        assert "%{y}" not in bars["hovertemplate"]

@@ -73,3 +73,54 @@ def test_the_pages_draw_them(oncall: Client) -> None:
     assert max(value for value in failed if value is not None) > 75
     figure = figure_of(oncall.get("/budgets/system").content.decode())
     assert max(value or 0 for value in trace(figure, "refused/s")["y"]) > 30
+
+
+@pytest.mark.django_db
+def test_a_tenants_budget_draws_the_bucket_in_most_trouble(oncall: Client) -> None:
+    one = builders.instance(builders.gateway("chat"))
+    builders.retry_budget("each", "tenant")
+    builders.retry_budget("acme", "tenant", tenant="acme")
+    empty = oncall.get("/budgets/each").content.decode()
+    assert "No tenant’s bucket was reported" in empty
+    assert "of tenant acme" in oncall.get("/budgets/acme").content.decode()
+    builders.budget_state(one, "tenant/acme", balance=9)
+    builders.budget_state(one, "tenant/zeta</script>", balance=0, refused=4)
+    at = builders.ago(240).replace(second=5)
+    builders.budget_word(one, "tenant/zeta</script>", at, spent=30, refused=4)
+    builders.budget_word(one, "tenant/acme", at, balance=9, earned=2)
+    text = oncall.get("/budgets/each").content.decode()
+    assert "tenant zeta&lt;/script&gt;, of 2 the one with the most refused" in text
+    assert "data-limit" not in text  # a limit in per cent has no place on an axis of retries
+    drawn = figure_of(text)
+    assert [v for v in trace(drawn, "refused")["y"] if v is not None] == [4]
+    assert trace(drawn, "balance")["y"].count(None) == 74
+    drawn = figure_of(oncall.get("/budgets/acme").content.decode())
+    assert [v for v in trace(drawn, "balance")["y"] if v is not None] == [9]
+
+
+@pytest.mark.django_db
+def test_the_list_says_what_each_budget_has_to_deal_with(oncall: Client) -> None:
+    chat = builders.gateway("chat")
+    openai, mistral = builders.circuit(), builders.circuit("mistral", "mistral-large", "eu")
+    rows = [
+        builders.retry_budget("all", "system"),
+        builders.retry_budget("some", "circuit", provider="mistral"),
+        builders.retry_budget("none", "circuit", provider="nobody"),
+        builders.retry_budget("each", "tenant"),
+    ]
+    end = builders.now().replace(second=0, microsecond=0)
+    last, before = end - timedelta(minutes=1), end - timedelta(minutes=50)
+    builders.rollup(chat, openai, last, firsts=100, retries=30, refused_budget=5)
+    builders.rollup(chat, mistral, last, firsts=100, retries=1)
+    builders.rollup(chat, mistral, before, firsts=100, retries=90, refused_budget=1200)
+    builders.rollup(chat, openai, end - timedelta(minutes=61), firsts=1, refused_budget=7)
+    found = budgets.lately(rows, end + timedelta(seconds=30))
+    assert [(one.ratio, one.refused) for one in found] == [
+        (31 / 200, 1205),
+        (1 / 100, 1200),
+        (None, None),
+        (None, None),
+    ]
+    text = oncall.get("/budgets").content.decode()
+    assert "Retry ratio now" in text
+    assert "counted by bucket, below" in text

@@ -154,20 +154,33 @@ document.addEventListener("submit", (event) => {
 }, true);
 
 // Copying says that it did, in the button, because a clipboard shows nothing.
+const labels = new WeakMap();
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
   const source = document.querySelector(button.dataset.copy);
-  const words = button.textContent;
-  try {
-    await navigator.clipboard.writeText(source.value ?? source.textContent);
-    button.textContent = "Copied";
-  } catch {
-    getSelection().selectAllChildren(source);
-    button.textContent = "Press Ctrl C";
-  }
-  setTimeout(() => { button.textContent = words; }, 1500);
+  const text = source.value ?? source.textContent;
+  const done = await (navigator.clipboard?.writeText(text).then(() => true, () => false)) || copied(text, button);
+  if (!labels.has(button)) labels.set(button, [...button.childNodes]);
+  button.replaceChildren(done ? "Copied" : "Not copied");
+  setTimeout(() => {
+    if (labels.has(button)) button.replaceChildren(...labels.get(button));
+    labels.delete(button);
+  }, 1500);
 });
+
+// Without https a page has no clipboard of its own, and what is copied may not be on the page to be selected.
+function copied(text, button) {
+  const area = document.createElement("textarea");
+  area.className = "unseen";
+  area.value = text;
+  (button.closest("dialog") ?? document.body).append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  button.focus();
+  return done;
+}
 
 const ROOMS = { w: "/", i: "/incident", c: "/circuits", o: "/overrides", b: "/budgets", a: "/audit" };
 // When g was pressed; never, at first: a page is younger than the time that g waits for its second key.

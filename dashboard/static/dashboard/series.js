@@ -3,7 +3,8 @@ import { drawn, read, themed } from "./figures.js";
 
 let figure = read("figure");
 const place = document.getElementById("series");
-const ratio = document.getElementById("ratio");
+// Only a chart of ratios has a place for the limit that is being edited.
+const ratio = place.dataset.limit === "ratio" ? document.getElementById("ratio") : null;
 
 function edited(layout) {
   const value = Number(ratio?.value);

@@ -193,6 +193,13 @@ function inOrder(parent, nodes) {
 }
 
 function arrange() {
+  // A node that moves or is made anew loses the focus; a person's place is the circuit.
+  const place = document.activeElement.closest?.("article[data-id]")?.dataset.id;
+  sort();
+  if (place !== undefined && document.activeElement === document.body) cards.get(place)?.focus({ preventScroll: true });
+}
+
+function sort() {
   document.getElementById("moved").hidden = true;
   const nodes = headed(wanted().filter((id) => ofKind(id, "card")));
   for (const node of zones.card.querySelectorAll(".heading")) if (!nodes.includes(node)) node.remove();
@@ -283,7 +290,8 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
   } else if (event.key === "Enter" && current === document.activeElement) {
     current?.querySelector(".card-name, .tile-name")?.click();
-  } else if (event.key === "o" && body.dataset.canForce === "yes") {
+  } else if (event.key === "o") {
+    // For a viewer too: the dialog says who can.
     (current ?? wall.querySelector(".card:hover, .tile:hover"))?.querySelector(".force")?.click();
   } else if (event.key === "." && order) arrange();
 });
