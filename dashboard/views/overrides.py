@@ -43,6 +43,11 @@ def minutes_of(text: str) -> timedelta | None:
     )
 
 
+# What asks for itself again, by its id; and the status at which htmx asks no more.
+_POLLED = ("spread", "probing")
+_POLL_NO_MORE = 286
+
+
 def is_htmx(request: HttpRequest) -> bool:
     """True for a fragment that htmx asks for."""
     return bool(request.htmx)  # type: ignore[attr-defined]
@@ -53,7 +58,11 @@ def dialog(
 ) -> HttpResponse:
     """A fragment into the open dialog, or the same on a page of its own."""
     if is_htmx(request):
-        return show(request, fragment, context, at="overrides", status=status)
+        polled = request.headers.get("HX-Trigger") in _POLLED
+        if polled and not context.get("poll"):
+            status = _POLL_NO_MORE
+        whole = context | {"polled": polled}
+        return show(request, fragment, whole, at="overrides", status=status)
     whole = context | {"fragment": fragment}
     return show(request, "overrides/alone.html", whole, at="overrides", status=status)
 

@@ -82,7 +82,7 @@ def test_what_is_copied_is_accepted_by_the_api(oncall: Client) -> None:
     assert (made.mode, made.provider, made.reason) == ("ForceOpen", "openai", found.reason)
     assert made.expires_at - made.updated_at == timedelta(minutes=30)
     dialog = oncall.get(f"/overrides/{made.name}", headers={"HX-Request": "true"})
-    assert "Copy curl" in dialog.content.decode()
+    assert ">curl</button>" in dialog.content.decode()
     page = oncall.get(f"/overrides/{made.name}").content.decode()
     for text in (dialog.content.decode(), page):
         assert "`id`" in text

@@ -1,5 +1,6 @@
 // What every page does: the theme, ticking times, the dialog, the find key.
 import { age, today, useTimes, worded, zoneWord } from "./words.js";
+import { morph } from "./morph.js";
 import { say, tick } from "./patch.js";
 
 const body = document.body;
@@ -78,11 +79,26 @@ let opener = null;
 body.addEventListener("htmx:beforeRequest", (event) => {
   if (event.detail.target === dialog && !dialog.open) opener = document.activeElement;
 });
+// A section that asks for itself again is changed node by node: the focus and a chosen time stay. Its
+// answer may come after the dialog was closed, and must not open it again.
+body.addEventListener("htmx:beforeSwap", (event) => {
+  const { target, requestConfig, serverResponse } = event.detail;
+  if (target !== dialog || !requestConfig.elt.matches("[hx-trigger^=every]")) return;
+  event.detail.shouldSwap = false;
+  if (!dialog.contains(requestConfig.elt)) return;
+  morph(dialog, new DOMParser().parseFromString(serverResponse, "text/html").body);
+  window.htmx.process(dialog);
+});
 body.addEventListener("htmx:afterSwap", (event) => {
   if (event.detail.target !== dialog) return;
   if (!dialog.open) {
     dialog.showModal();
     dialog.querySelector("#reason")?.focus();
+  } else if (document.activeElement === body || document.activeElement === dialog) {
+    // What had the focus is gone: what is said now has it, and Tab goes on from there.
+    const said = dialog.querySelector("[role=alert], #dialog-title");
+    said?.setAttribute("tabindex", "-1");
+    said?.focus();
   }
 });
 // A form that was refused answers 4xx on a page of its own; in the dialog its words are shown.
