@@ -42,12 +42,15 @@ def django_db_modify_db_settings(postgres: TestPostgres) -> None:
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, postgres: TestPostgres) -> Iterator[None]:
     """Empty tables in spite of the audit's guard; end what threads left open before the drop."""
+    # Its imports need the settings, which stand by now.
+    from tests.telemetry import TELEMETRY
+
     flush = DatabaseOperations.execute_sql_flush
 
     def flush_all(self: DatabaseOperations, statements: list[str]) -> None:
         # Emptying only what a test filled: a TRUNCATE of every table took 0.9 s after each test,
         # a DELETE of a few rows takes a millisecond and waits for no reader.
-        tables = sorted(set(re.findall(r'"([a-z_0-9]+)"', " ".join(statements))))
+        tables = sorted({*re.findall(r'"([a-z_0-9]+)"', " ".join(statements)), *TELEMETRY})
         asked = " UNION ALL ".join(
             f"SELECT '{table}' WHERE EXISTS (SELECT FROM \"{table}\")" for table in tables
         )

@@ -13,9 +13,10 @@ from controlplane.models import Role
 from tests import builders
 from tests.browser import WAIT_MS, chromium, new_page
 from tests.controlplane.ingest import batches
-from tests.controlplane.ingest.conftest import forget_telemetry, new_sender
+from tests.controlplane.ingest.conftest import new_sender
 from tests.controlplane.reports.test_weekly import LONDON, last_week, prices
 from tests.dashboard.server import WebProcess
+from tests.telemetry import forget_telemetry
 
 pytestmark = pytest.mark.browser
 

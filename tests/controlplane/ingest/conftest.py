@@ -15,26 +15,11 @@ from django.db import connection
 
 from controlplane import notify
 from controlplane.api.hot.auth import forget_tokens
-from controlplane.ingest.rows import TABLES
 from controlplane.models import Gateway, GatewayToken
 from tests.asgi import Answer, call
 from tests.controlplane.ingest.batches import encoded, now
 
 _names = itertools.count(1)
-DERIVED = (
-    "task",
-    "receipt",
-    "dead_letter",
-    "rollup_dirty",
-    "rollup_minute",
-    "rollup_minute_part",
-    "rollup_minute_request",
-    "rollup_circuit_minute",
-    "rollup_hour",
-    "rollup_hour_tenant",
-    "rollup_hour_split",
-    "rollup_hour_rate",
-)
 
 
 @dataclass(frozen=True)
@@ -80,12 +65,6 @@ class Sender:
     async def count(self, table: str) -> int:
         """How many rows of this gateway a table has."""
         return int((await self.rows(table, "count(*)"))[0][0])
-
-
-def forget_telemetry() -> None:
-    """Empty every table of events and all that is derived: Django does not know them."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {', '.join((*TABLES, *DERIVED))}")
 
 
 def new_sender() -> Sender:

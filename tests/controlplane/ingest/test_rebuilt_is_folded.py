@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from controlplane.ingest.derive import derive
 from controlplane.models.pool import close_pool
 from tests.controlplane.ingest.batches import attempt, batch, outcome, refusal, transition
-from tests.controlplane.ingest.conftest import Sender, forget_telemetry, new_sender
+from tests.controlplane.ingest.conftest import Sender, new_sender
 from tests.controlplane.ingest.test_cost_at_ingest import add_prices
+from tests.telemetry import forget_telemetry
 
 BEGIN = (datetime.now(UTC) - timedelta(hours=3)).replace(minute=0, second=0, microsecond=0)
 DERIVED = {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.controlplane.ingest.conftest import forget_telemetry, make_sender, sender
+from tests.controlplane.ingest.conftest import make_sender, sender
+from tests.telemetry import forget_telemetry
 
 __all__ = ["make_sender", "no_events", "sender"]
 

@@ -1,0 +1,27 @@
+"""The tables that Django does not know: events and what is derived of them."""
+
+from django.db import connection
+
+from controlplane.ingest.rows import TABLES
+
+DERIVED = (
+    "task",
+    "receipt",
+    "dead_letter",
+    "rollup_dirty",
+    "rollup_minute",
+    "rollup_minute_part",
+    "rollup_minute_request",
+    "rollup_circuit_minute",
+    "rollup_hour",
+    "rollup_hour_tenant",
+    "rollup_hour_split",
+    "rollup_hour_rate",
+)
+TELEMETRY = (*TABLES, *DERIVED)
+
+
+def forget_telemetry() -> None:
+    """Empty every table of events and all that is derived."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {', '.join(TELEMETRY)}")
