@@ -6,13 +6,15 @@ caller's (kept in a file that only the operator reads), so a second run finds th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from django.db import connection, transaction
 
-from controlplane.actions import budgets, policies, prices
+from controlplane.actions import budgets, policies, prices, routes
 from controlplane.actions._commit import desired_change, recorded_change
 from controlplane.actions.actor import SYSTEM
 from controlplane.actions.gateways import digest
@@ -40,8 +42,17 @@ class Secrets:
     gateway_token: str
 
 
-def bootstrap(secrets: Secrets, *, fresh: bool, now: datetime) -> list[str]:
+def bootstrap(
+    secrets: Secrets,
+    *,
+    fresh: bool,
+    now: datetime,
+    first_routes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[str]:
     """Make what is missing; returns what was made, in words without secrets.
+
+    ``first_routes`` (name to spec) are recorded only together with the gateway: a route that a
+    person has removed since stays removed.
 
     ``fresh``: these secrets were minted just now because the file with the old ones is gone, so
     the admin's password is set to the new one and the old bootstrap tokens are revoked.
@@ -50,9 +61,11 @@ def bootstrap(secrets: Secrets, *, fresh: bool, now: datetime) -> list[str]:
         with connection.cursor() as cursor:
             # Replicas may start together; the second one finds everything made.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('switchgear_bootstrap'))")
+        new = not Gateway.objects.filter(name=secrets.gateway_name).exists()
         made = [
             *_admin(secrets, fresh, now),
             *_gateway(secrets, fresh, now),
+            *(_routes(first_routes or {}, now) if new else ()),
             *_service_token("bootstrap-operator", Role.OPERATOR, secrets.operator_token, now),
             *_service_token("bootstrap-viewer", Role.VIEWER, secrets.viewer_token, now),
             *_defaults(now),
@@ -108,6 +121,12 @@ def _gateway(secrets: Secrets, fresh: bool, now: datetime) -> list[str]:
         )
         change.audit("issue_token", "Gateway", gateway.name)
     return [f"gateway {gateway.name}" if created else f"token of gateway {gateway.name}"]
+
+
+def _routes(wanted: Mapping[str, Mapping[str, Any]], now: datetime) -> list[str]:
+    for name, spec in wanted.items():
+        routes.create(actor=SYSTEM, name=name, spec=spec, now=now)
+    return [f"route {name}" for name in wanted]
 
 
 def _service_token(name: str, role: Role, token: str, now: datetime) -> list[str]:

@@ -38,7 +38,10 @@ def prepare(options: Options, supervisor: Supervisor, chosen: Mapping[str, str])
             *("collectstatic", "--noinput", "--clear", "--verbosity", "0"),
         )
         stamp.write_text(current, encoding="ascii")
-    _manage(options, supervisor, chosen, "Checking the first admin and gateway", "bootstrap")
+    # The dialog that forces a circuit names its fallbacks: the control plane has to know them.
+    routes = ("--routes", str(CHECKOUT / "gateway" / "demo.toml")) if options.demo else ()
+    title = "Checking the first admin and gateway"
+    _manage(options, supervisor, chosen, title, "bootstrap", *routes)
 
 
 def _manage(

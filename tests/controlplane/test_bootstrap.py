@@ -2,6 +2,7 @@
 
 import json
 import stat
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from controlplane.models import (
     Person,
     RetryBudget,
     Role,
+    Route,
     ServiceToken,
 )
 from controlplane.wire.desired import Spec
@@ -98,6 +100,35 @@ def test_an_emptied_database_gets_the_same_secrets_back(var: Path) -> None:
     assert run(var) == found
     assert GatewayToken.objects.filter(sha256=digest(found["gateway_token"])).exists()
     assert Person.objects.get().check_password(found["admin_password"])
+
+
+def test_a_files_routes_are_recorded_once(var: Path) -> None:
+    file = Path(__file__).parents[2] / "gateway" / "demo.toml"
+    call_command("bootstrap", routes=file, verbosity=0)
+    said = tomllib.loads(file.read_text())["routes"]
+    spec = msgspec.json.decode(GatewayConfig.objects.get().spec, type=Spec)
+    assert {
+        route.name: [(t.provider, t.model, t.region, t.approved_by) for t in route.targets]
+        for route in spec.routes
+    } == {
+        route["name"]: [
+            (t["provider"], t["model"], t.get("region", ""), t["approved_by"])
+            for t in route["targets"]
+        ]
+        for route in said
+    }
+    Route.objects.filter(name="drafts").delete()
+    call_command("bootstrap", routes=file, verbosity=0)
+    assert Route.objects.count() == len(said) - 1, "what a person removed stays removed"
+
+
+@pytest.mark.parametrize("words", ["routes = 3", "[[routes]]\nname = 'a'", "[", None])
+def test_a_file_without_readable_routes_is_named(var: Path, tmp_path: Path, words: str) -> None:
+    file = tmp_path / "gateway.toml"
+    if words is not None:
+        file.write_text(words)
+    with pytest.raises(CommandError, match=r"gateway.toml: its routes cannot be read"):
+        call_command("bootstrap", routes=file, verbosity=0)
 
 
 def test_without_the_demo_there_is_no_gateway_address(

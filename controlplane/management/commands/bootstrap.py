@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane import env
 from controlplane.actions.bootstrap import Secrets, bootstrap
 from controlplane.actions.gateways import new_token
+from controlplane.errors import Problem
 
 FILE = "credentials.json"
 
@@ -28,16 +30,49 @@ class Command(BaseCommand):
 
     help = "Make the first admin, gateway, tokens and defaults (idempotent)."
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        """``--routes``: so that the control plane knows the fallbacks that a file approves."""
+        parser.add_argument(
+            "--routes",
+            type=Path,
+            metavar="GATEWAY.TOML",
+            help="record the routes of this gateway file, when the first gateway is made",
+        )
+
+    def handle(self, *args: Any, routes: Path | None, **options: Any) -> None:
         """Read or mint the secrets, write the file, make what is missing in the database."""
         path = Path(settings.VAR_DIR) / FILE
         kept = _read(path)
         document = _mint() | kept | _addresses()
         _write(path, document)
         wanted = {name: document[name] for name in Secrets.__slots__}
-        made = bootstrap(Secrets(**wanted), fresh=not kept, now=datetime.now(UTC))
+        try:
+            made = bootstrap(
+                Secrets(**wanted),
+                fresh=not kept,
+                now=datetime.now(UTC),
+                first_routes=_routes(routes) if routes else None,
+            )
+        except Problem as problem:
+            raise CommandError(f"{routes}: {problem}") from problem
         for line in made:
             self.stdout.write(f"made {line}")
+
+
+def _routes(path: Path) -> dict[str, dict[str, Any]]:
+    """The routes of a gateway's file, as far as a Route object says the same."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("routes", [])
+        return {
+            route["name"]: {
+                "deadline_seconds": route.get("deadline_seconds", 60),
+                "attempt_seconds": route.get("attempt_seconds", 30),
+                "targets": route["targets"],
+            }
+            for route in found
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CommandError(f"{path}: its routes cannot be read ({error!r})") from error
 
 
 def _mint() -> dict[str, str]:
