@@ -192,14 +192,23 @@ def test_lost_terminal_ends_the_run(tmp_path: Path) -> None:
     )
     ours, theirs = os.openpty()
     # No session of its own and no controlling terminal: so no SIGHUP comes, as under `ssh -t`.
-    with subprocess.Popen([sys.executable, "-c", code], cwd=CHECKOUT, stdout=theirs) as program:
+    # These tests may themselves run under `nohup`, whose children are to outlive the terminal.
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=CHECKOUT,
+        stdout=theirs,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    ) as program:
         os.close(theirs)
         said = b""
         while not said.endswith(b"\n"):
             said += os.read(ours, 10)
         assert program.poll() is None
         os.close(ours)
-        assert program.wait(5) == 0
+        try:
+            assert program.wait(15) == 0
+        finally:
+            program.kill()
 
 
 def test_failed_step_shows_the_end_of_its_log(supervisor: Supervisor, tmp_path: Path) -> None:
