@@ -26,7 +26,7 @@ from dashboard.progress import shown
 from dashboard.views.page import actor_of, room, show
 
 PRESETS = {
-    OverrideMode.FORCE_OPEN: (15, 30, 60, 240, 1440),
+    OverrideMode.FORCE_OPEN: (5, 15, 30, 60, 240, 1440),
     OverrideMode.FORCE_CLOSED: (5, 15, 30, 60, 120),
     OverrideMode.OBSERVE_ONLY: (60, 240, 1440, 4320, 10080),
 }
