@@ -14,14 +14,14 @@ from ninja.constants import NOT_SET
 
 from controlplane.actions import overrides
 from controlplane.actions.actor import Actor
-from controlplane.api import objects
+from controlplane.api import objects, override_objects
 from controlplane.api.bodies import ExtendIn, OverrideIn, ReleaseIn, version_of
 from controlplane.api.door import answer
 from controlplane.api.idempotency import once
 from controlplane.domain.precedence import Selection
 from controlplane.errors import NotFound
 from controlplane.models import Override, Revision
-from controlplane.reports import circuits, effect, fleet, landing, progress
+from controlplane.reports import circuits, effect, fleet, progress
 
 router = Router(tags=["overrides"])
 
@@ -160,9 +160,7 @@ def _release(request: HttpRequest, name: str, reason: str, given: int | None) ->
 
 
 def _answer(row: Override, now: datetime) -> HttpResponse:
-    body = objects.override(row, progress.of_item(row, now), now)
-    if row.ended_at is None:
-        body["status"]["landing"] = dict(landing.read(row, now))
+    body = override_objects.alone(row, progress.of_item(row, now), now)
     return answer(body, ETag=f'"{row.resource_version}"')
 
 

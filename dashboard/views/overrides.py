@@ -16,11 +16,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.actions import overrides
-from controlplane.api import objects as api
+from controlplane.api import override_objects
 from controlplane.domain.overrides import OverrideMode
 from controlplane.errors import Problem
 from controlplane.models import Instance, Override, Probe
 from controlplane.reports import fleet, landing, progress
+from controlplane.reports.progress import Progress
 from dashboard import events, objects, present, spelled
 from dashboard.progress import shown
 from dashboard.views.page import actor_of, room, show
@@ -69,11 +70,17 @@ def dialog(
 
 def progress_answer(request: HttpRequest, row: Override) -> HttpResponse:
     """The propagation strip: one dot for each instance, asked for again until all are settled."""
-    return dialog(request, "overrides/progress.html", _progress(request, row, timezone.now()))
+    now = timezone.now()
+    read = progress.of_item(row, now)
+    where = landing.read(row, now) if row.ended_at is None else {}
+    context = _progress(request, row, read, dict(where), now)
+    return dialog(request, "overrides/progress.html", context)
 
 
-def _progress(request: HttpRequest, row: Override, now: datetime) -> dict[str, Any]:
-    far = shown(progress.of_item(row, now), now)
+def _progress(
+    request: HttpRequest, row: Override, read: Progress, where: dict[str, int], now: datetime
+) -> dict[str, Any]:
+    far = shown(read, now)
     poll = not far.settled or far.since_s < 5
     return {
         "row": row,
@@ -84,7 +91,7 @@ def _progress(request: HttpRequest, row: Override, now: datetime) -> dict[str, A
         "yaml": spelled.as_yaml(row),
         "curl": spelled.as_curl(row, _site(request)),
         "cli": spelled.as_cli(row),
-        "landing": dict(landing.read(row, now)) if row.ended_at is None else {},
+        "landing": where,
         "over": row.ended_at is not None or row.expires_at <= now,
         "presets": [(m, present.lasting(m * 60)) for m in PRESETS[OverrideMode(row.mode)]],
     }
@@ -116,13 +123,9 @@ def _page(request: HttpRequest, row: Override) -> HttpResponse:
         events.written("Override", row.name),
         events.delivered(str(row.uid), row.updated_at, row.generation),
     )
-    context = _progress(request, row, now)
-    body = api.override(row, far, now)
-    if row.ended_at is None:
-        body["status"]["landing"] = context["landing"]
-    context |= {
-        "object": objects.page(body, "overrides", happened, _site(request)),
-    }
+    body = override_objects.alone(row, far, now)
+    context = _progress(request, row, far, body["status"].get("landing", {}), now)
+    context["object"] = objects.page(body, "overrides", happened, _site(request))
     return show(request, "overrides/one.html", context, at="overrides")
 
 
