@@ -1,7 +1,8 @@
 """The force dialog: what is chosen, what it would stop now, and the write.
 
 Invariant: the form says what it would do before it does it; a fault brings it back with everything
-that was typed, and nothing was written.
+that was typed, and nothing was written. An empty choice is no choice: every circuit is forced only
+where somebody has said so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from controlplane.actions import overrides
 from controlplane.domain.overrides import LIFETIMES, OverrideMode
 from controlplane.domain.precedence import Selection
 from controlplane.domain.selectors import parse_selector
-from controlplane.errors import Conflict, Problem
+from controlplane.errors import Conflict, InvalidInput, Problem
 from controlplane.models import Circuit, Gateway, Override
 from dashboard import force_effect, present, spelled
 from dashboard.views.overrides import PRESETS, dialog, is_htmx, minutes_of, progress_answer
@@ -25,6 +26,9 @@ from dashboard.views.page import actor_of, problem_fields, room, show
 from dashboard.views.providers import status_page
 
 _PARTS = ("gateway", "selector", "provider", "model", "region")
+# What the list of providers says for "any"; its empty line is the question.
+_EVERY = "*"
+_UNCHOSEN = "choose a provider, or every provider"
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -36,6 +40,8 @@ def new(request: HttpRequest) -> HttpResponse:
     fields = request.POST
     mode = fields.get("mode", "")
     try:
+        if not _is_chosen(fields):
+            raise InvalidInput(_UNCHOSEN, errors=[{"field": "provider", "message": _UNCHOSEN}])
         row = overrides.force(
             actor=actor_of(request),
             mode=mode,
@@ -68,13 +74,18 @@ def _form(
 ) -> HttpResponse:
     mode = _mode(fields.get("mode", ""))
     chosen, selection, unreadable = _scope(fields)
+    is_chosen = _is_chosen(fields)
     minutes = _minutes(fields, mode)
     now = timezone.now()
     context = {
         "mode": mode,
         "modes": list(OverrideMode),
         "chosen": chosen,
-        "title": present.match_words(selection.provider, selection.model, selection.region),
+        "is_chosen": is_chosen,
+        "every": _EVERY,
+        "title": present.match_words(selection.provider, selection.model, selection.region)
+        if is_chosen
+        else "…",
         "options": _options(selection),
         "reason": fields.get("reason", ""),
         "presets": [(m, present.lasting(m * 60)) for m in PRESETS[mode]],
@@ -87,7 +98,9 @@ def _form(
         "held": problem.data.get("current") if isinstance(problem, Conflict) else None,
         "asked_at": now,
     }
-    context |= force_effect.words(selection, mode, now) | _spelled(request, fields)
+    if is_chosen:
+        context |= force_effect.words(selection, mode, now)
+    context |= _spelled(request, fields)
     status = problem.status if problem is not None and not is_htmx(request) else 200
     return dialog(request, "overrides/force.html", context, status=status)
 
@@ -95,6 +108,8 @@ def _form(
 def _scope(fields: QueryDict) -> tuple[dict[str, str], Selection, dict[str, str]]:
     """What is chosen, as a selection that can be matched; a selector that cannot is a fault."""
     chosen = {part: fields.get(part, "").replace("\x00", "") for part in _PARTS}
+    if chosen["provider"] == _EVERY:
+        chosen["provider"] = ""
     where = fields.get("where", "")
     kind, _, value = where.replace("\x00", "").partition(":")
     if kind in ("gateway", "selector"):
@@ -105,6 +120,11 @@ def _scope(fields: QueryDict) -> tuple[dict[str, str], Selection, dict[str, str]
         return chosen, Selection(**chosen), {}
     fault = {"selector": "write key=value pairs, separated by commas"}
     return chosen, Selection(**(chosen | {"selector": ""})), fault
+
+
+def _is_chosen(fields: QueryDict) -> bool:
+    """True when somebody has named circuits, be it all of them; a gateway alone names none."""
+    return any(fields.get(part, "").strip("\x00") for part in ("provider", "model", "region"))
 
 
 def _minutes(fields: QueryDict, mode: OverrideMode) -> int:
@@ -122,6 +142,8 @@ def typed(request: HttpRequest) -> HttpResponse:
 
 
 def _spelled(request: HttpRequest, fields: QueryDict) -> dict[str, str]:
+    if not _is_chosen(fields):
+        return {}
     chosen, _, _ = _scope(fields)
     mode = _mode(fields.get("mode", ""))
     now = timezone.now()

@@ -93,7 +93,8 @@ body.addEventListener("htmx:afterSwap", (event) => {
   if (event.detail.target !== dialog) return;
   if (!dialog.open) {
     dialog.showModal();
-    dialog.querySelector("#reason")?.focus();
+    // Where nothing is chosen yet, that is the question; else it is why.
+    dialog.querySelector("select:invalid, #reason")?.focus();
   } else if (document.activeElement === body || document.activeElement === dialog) {
     // What had the focus is gone: what is said now has it, and Tab goes on from there.
     const said = dialog.querySelector("[role=alert], #dialog-title");
