@@ -8,6 +8,7 @@ DERIVED = (
     "task",
     "receipt",
     "dead_letter",
+    "raw_dropped",
     "rollup_dirty",
     "rollup_minute",
     "rollup_minute_part",

@@ -7,6 +7,7 @@ derives its minute or hour, from what is committed then.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from psycopg import Connection, Rollback
 
 from controlplane.domain.rollup import COUNTERS, MONEY, hour_of, minute_of
 from controlplane.ingest.dirty import LOCK
+from controlplane.ingest.partitions import raw_dropped
 from controlplane.models.pool import named_sql
 
 # How long after its end a minute or an hour counts as finished: gateways linger half a second and
@@ -124,33 +126,52 @@ def _derive_some(conn: Connection, grain: str, now: datetime) -> int:
         if grain == "minute" and rows:
             _derive_minutes(conn, [row[0] for row in rows], now)
         elif rows:
-            _derive_hour_kept(conn, rows[0][0])
+            _derive_kept(conn, rows[0][0], _derive_one_hour)
     return len(rows)
 
 
-def _derive_hour_kept(conn: Connection, hour: datetime) -> None:
-    """Derive an hour, unless the raw rows of its day are gone: its figures are all that is left.
+def _derive_kept(
+    conn: Connection, at: datetime, derive_one: Callable[[Connection, datetime], None]
+) -> None:
+    """Derive one from raw rows, unless those are gone: its figures are all that is left.
 
-    Asked afterwards: a day that is there now was there while its rows were read, and never a day
-    that retention takes away in between.
+    Asked afterwards: a day that is there now, and not about to be dropped, was there while its rows
+    were read, and never a day that retention takes away in between. A day that came back after its
+    rows were dropped holds only what came since.
     """
     with conn.transaction() as derived:
-        derive_hour(conn, {"start": hour, "end": hour + _STEP["hour"]})
-        if conn.execute(_HAS_DAY, (hour,)).fetchone() is None:
+        derive_one(conn, at)
+        gone = raw_dropped(conn)
+        if (gone is not None and at < gone) or conn.execute(_HAS_DAY, (at,)).fetchone() is None:
             raise Rollback(derived)
 
 
+def _derive_one_hour(conn: Connection, hour: datetime) -> None:
+    derive_hour(conn, {"start": hour, "end": hour + _STEP["hour"]})
+
+
 def _derive_minutes(conn: Connection, minutes: list[datetime], now: datetime) -> None:
+    recent = [minute for minute in minutes if minute >= now - MINUTES_KEPT]
     for minute in minutes:
         if minute < now - MINUTES_KEPT:
-            # Of these only what came late is there; the raw rows have all.
-            values = {"start": minute, "end": minute + _STEP["minute"]}
-            for table, name in (
-                ("rollup_minute", "rebuild_minutes.sql"),
-                ("rollup_minute_part", "rebuild_parts.sql"),
-            ):
-                conn.execute(f"DELETE FROM {table} WHERE minute = %(start)s".encode(), values)
-                conn.execute(named_sql(_SQL / name).encode(), values)
+            _derive_kept(conn, minute, _derive_old_minute)
+    if recent:
+        _derive_circuit_minutes(conn, recent)
+
+
+def _derive_old_minute(conn: Connection, minute: datetime) -> None:
+    """Of it only what came late is there; the raw rows have all."""
+    values = {"start": minute, "end": minute + _STEP["minute"]}
+    for table, name in (
+        ("rollup_minute", "rebuild_minutes.sql"),
+        ("rollup_minute_part", "rebuild_parts.sql"),
+    ):
+        conn.execute(f"DELETE FROM {table} WHERE minute = %(start)s".encode(), values)
+        conn.execute(named_sql(_SQL / name).encode(), values)
+    _derive_circuit_minutes(conn, [minute])
+
+
+def _derive_circuit_minutes(conn: Connection, minutes: list[datetime]) -> None:
     given = {"minutes": minutes}
     conn.execute("DELETE FROM rollup_circuit_minute WHERE minute = ANY(%(minutes)s)", given)
     conn.execute(_CIRCUIT_MINUTES.encode(), given)

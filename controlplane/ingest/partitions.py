@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from psycopg import AsyncConnection, Connection, sql
 
+from controlplane.ingest.dirty import LOCK
 from controlplane.ingest.rows import TABLES
 
 DAYS_AHEAD = 3
@@ -23,6 +24,9 @@ WHERE parent.relname = ANY(%s) AND parent.relkind = 'p' AND part.relkind = 'r'
   AND parent.relnamespace = current_schema()::regnamespace
 ORDER BY part.relname
 """
+# One row a drop, of which the last counts: what a raised retention must not take as all there was.
+_DROPPING = "INSERT INTO raw_dropped (upto) VALUES (%s) ON CONFLICT DO NOTHING"
+_DROPPED = "SELECT max(upto) FROM raw_dropped"
 _DETACHED = """
 SELECT relname FROM pg_class
 WHERE relname ~ %s AND relkind = 'r' AND NOT relispartition
@@ -78,10 +82,18 @@ def drop_expired(conn: Connection, now: datetime, retention: timedelta) -> list[
 
     Detached CONCURRENTLY first: a plain DROP would wait for, and shut out, every writer of the
     parent. A detach that was cut short is finished, and a table that it left is dropped.
+    Up to which day raw rows are gone is written down first: no later event may then bring one of
+    those days back to be derived from it alone.
     """
     oldest = (now - retention).astimezone(UTC).date()
     dropped: list[str] = []
-    for parent, part, pending in conn.execute(_PARTITIONS, (list(TABLES),)).fetchall():
+    parts = conn.execute(_PARTITIONS, (list(TABLES),)).fetchall()
+    if any(_day_of(part) < oldest for _, part, _ in parts):
+        with conn.transaction():
+            # Alone: every event that has not seen this is committed when we go on.
+            conn.execute(f"SELECT pg_advisory_xact_lock({LOCK})".encode())
+            conn.execute(_DROPPING, (_midnight(oldest),))
+    for parent, part, pending in parts:
         if _day_of(part) < oldest:
             how = sql.SQL("FINALIZE" if pending else "CONCURRENTLY")
             conn.execute(
@@ -101,6 +113,18 @@ def oldest_day(conn: Connection) -> date | None:
     """The first day that raw rows are kept of; None when there is no partition at all."""
     days = [_day_of(part) for _, part, _ in conn.execute(_PARTITIONS, (list(TABLES),)).fetchall()]
     return min(days, default=None)
+
+
+def raw_dropped(conn: Connection) -> datetime | None:
+    """Raw rows before this are dropped, or about to be; None when none ever were."""
+    row = conn.execute(_DROPPED).fetchone()
+    assert row is not None
+    found: datetime | None = row[0]
+    return found
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def _day_of(part: str) -> date:

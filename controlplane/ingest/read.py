@@ -86,8 +86,8 @@ class _Raws:
 class ReadBatch:
     """A batch whose every event stands either in ``events`` (by its place) or in ``unread``.
 
-    ``late`` and ``skewed`` count the events that came over an hour old, and more than five minutes
-    ahead of our clock.
+    ``newest`` and ``oldest`` are times of its events; ``late`` and ``skewed`` count those that came
+    over an hour old, and more than five minutes ahead of our clock.
     """
 
     instance: UUID
@@ -100,6 +100,7 @@ class ReadBatch:
     events: dict[int, AnyEvent]
     unread: list[DeadLetter]
     newest: datetime
+    oldest: datetime
     late: int
     skewed: int
     raws: _Raws
@@ -168,6 +169,7 @@ def _sorted_out(
         events,
         unread,
         max(times, default=head.sent_at),
+        min(times, default=now),
         sum(at < late for at in times),
         sum(at > skewed for at in times),
         raws,

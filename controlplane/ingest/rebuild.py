@@ -15,7 +15,7 @@ from pathlib import Path
 from psycopg import Connection
 
 from controlplane.ingest.derive import derive
-from controlplane.ingest.partitions import oldest_day
+from controlplane.ingest.partitions import oldest_day, raw_dropped
 from controlplane.models.pool import named_sql
 
 _SQL = Path(__file__).parent / "sql"
@@ -73,6 +73,7 @@ def rebuild(
     if oldest is None:
         raise NothingLeft("there are no raw events at all")
     kept_from = max(datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC), now - retention)
+    kept_from = max(kept_from, raw_dropped(conn) or kept_from)
     begin = max(wanted, _ceiling(kept_from) if kept_from > wanted else wanted)
     if begin >= until:
         raise NothingLeft(f"raw events are kept from {kept_from:%Y-%m-%d %H:%M} UTC on")

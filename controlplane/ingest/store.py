@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 
 from psycopg import AsyncConnection
 
@@ -18,7 +19,7 @@ from controlplane.ingest.fold import fold, freeze
 from controlplane.ingest.prepare import Prepared
 from controlplane.ingest.read import DeadLetter
 from controlplane.ingest.receipts import Key, Stored, key_of
-from controlplane.ingest.rows import joined
+from controlplane.ingest.rows import Item, Tables, joined
 from controlplane.wire.events import Unread
 
 
@@ -42,7 +43,9 @@ async def store(
         said = await receipts.earlier(conn, [one for one in group if key_of(one) not in new])
         if not claimed:
             return said, False
-        appended = await append(conn, joined([one.tables for one in claimed]), way)
+        tables, gone = _parted(claimed, marks.raw)
+        appended = await append(conn, tables, way)
+        appended.refused += gone
         async with conn.pipeline():
             folded = await fold(conn, appended.new)
             await receipts.move_on(conn, claimed, places)
@@ -67,3 +70,24 @@ async def store(
             letters += [(one, letter) for letter in own]
         await receipts.keep_letters(conn, letters)
     return said, changed
+
+
+def _parted(
+    claimed: Sequence[Prepared], dropped_before: datetime
+) -> tuple[Tables, list[tuple[Item, str]]]:
+    """The rows to write, and apart those of days whose raw rows are dropped, with the reason.
+
+    Such days are within the time that is accepted once the retention was raised. Nothing can tell
+    whether an event of theirs was stored before, nor derive its hour again with the others.
+    """
+    tables = joined([one.tables for one in claimed])
+    if all(one.batch.oldest >= dropped_before for one in claimed):
+        return tables, []
+    kept: Tables = {}
+    gone: list[tuple[Item, str]] = []
+    why = f"occurred_at: raw events before {dropped_before:%Y-%m-%d} UTC are dropped already"
+    for name, items in tables.items():
+        gone += [(item, why) for item in items if item.event.occurred_at < dropped_before]
+        if left := [item for item in items if item.event.occurred_at >= dropped_before]:
+            kept[name] = left
+    return kept, gone
