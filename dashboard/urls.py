@@ -48,6 +48,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets", budgets.listing, name="budgets"),
     path("budgets/new", budgets.new, name="budget-new"),
     path("budgets/<str:name>", budgets.one, name="budget"),
+    path("budgets/<str:name>/what-if", budgets.replayed, name="budget-what-if"),
     path("budgets/<str:name>/rollback", budgets.rollback, name="budget-rollback"),
     path("budgets/<str:name>/remove", budgets.remove, name="budget-remove"),
     path("policies", policies.listing, name="policies"),

@@ -112,7 +112,20 @@ class Bucket:
 
 def buckets(budget: RetryBudget, now: datetime) -> list[Bucket]:
     """The buckets that a budget matches, of the instances that are connected."""
-    selection = Selection(
+    selection = _selection(budget)
+    found = _read_buckets(now, _gateways(selection))
+    return [one for one in found if covers(budget.level, selection, one.scope)]
+
+
+def _read_buckets(now: datetime, gateways: list[int] | None) -> list[Bucket]:
+    values = {"alive": now - ALIVE, "gateways": gateways}
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(_SQL / "budget_buckets.sql"), values)
+        return [Bucket(*row) for row in cursor.fetchall()]
+
+
+def _selection(budget: RetryBudget) -> Selection:
+    return Selection(
         budget.gateway,
         budget.selector,
         budget.provider,
@@ -120,11 +133,50 @@ def buckets(budget: RetryBudget, now: datetime) -> list[Bucket]:
         budget.region,
         budget.tenant,
     )
-    values = {"alive": now - ALIVE, "gateways": _gateways(selection)}
-    with connection.cursor() as cursor:
-        cursor.execute(named_sql(_SQL / "budget_buckets.sql"), values)
-        found = [Bucket(*row) for row in cursor.fetchall()]
-    return [one for one in found if covers(budget.level, selection, one.scope)]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What all buckets of a budget hold: their sum, the least of one, and how many stand at 0."""
+
+    buckets: int
+    balance: int
+    spent: int
+    least: int
+    at_zero: int
+
+
+def holdings(rows: Sequence[RetryBudget], now: datetime) -> list[Holding | None]:
+    """What each budget's buckets hold, in one read; None: no connected instance reported one."""
+    found = _read_buckets(now, None)
+    by_scope: dict[str, list[Bucket]] = {}
+    for bucket in found:
+        by_scope.setdefault(bucket.scope, []).append(bucket)
+    names = dict(Gateway.objects.values_list("name", "labels"))
+    return [_holding(row, by_scope, names) for row in rows]
+
+
+def _holding(
+    budget: RetryBudget, by_scope: dict[str, list[Bucket]], names: dict[str, dict[str, str]]
+) -> Holding | None:
+    selection = _selection(budget)
+    there = {name for name, labels in names.items() if selection.covers_gateway(name, labels)}
+    held = [
+        bucket
+        for scope, some in by_scope.items()
+        if covers(budget.level, selection, scope)
+        for bucket in some
+        if bucket.gateway in there
+    ]
+    if not held:
+        return None
+    return Holding(
+        buckets=len(held),
+        balance=sum(max(0, one.balance) for one in held),
+        spent=sum(one.spent for one in held),
+        least=min(max(0, one.balance) for one in held),
+        at_zero=sum(one.balance <= 0 for one in held),
+    )
 
 
 def covers(level: str, selection: Selection, scope: str) -> bool:

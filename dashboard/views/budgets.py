@@ -18,10 +18,11 @@ from controlplane.actions import budgets
 from controlplane.domain.precedence import Selection
 from controlplane.models import RetryBudget
 from controlplane.reports import fleet, progress, wall
-from controlplane.reports.budgets import Lately, buckets, lately, minutes, series
+from controlplane.reports.budget_asked import asked
+from controlplane.reports.budgets import Holding, Lately, buckets, holdings, lately, minutes, series
 from controlplane.wire.desired import Bucket
-from dashboard import present, series_figure
-from dashboard.forms import Field, Group, shown
+from dashboard import present, series_figure, what_if
+from dashboard.forms import Field, Group, read, shown
 from dashboard.progress import shown as progress_shown
 from dashboard.views import settings
 from dashboard.views.page import PLOTLY_STYLES, person_of, room, show, zone_of
@@ -100,13 +101,33 @@ def listing(request: HttpRequest) -> HttpResponse:
     far = progress.of_items(rows, now, fleet.instances(now))
     context = {
         "budgets": [
-            described(row) | _now(row, recent) | {"progress": progress_shown(one, now)}
-            for row, recent, one in zip(rows, lately(rows, now), far, strict=True)
+            described(row)
+            | _now(row, recent)
+            | {"progress": progress_shown(one, now), "held": _held(holding)}
+            for row, recent, one, holding in zip(
+                rows, lately(rows, now), far, holdings(rows, now), strict=True
+            )
         ],
         "balances": balances[:200],
         "at_zero": sum(bool(b["empty"]) for b in balances),
     }
     return show(request, "budgets/list.html", context, at="budgets")
+
+
+def _held(holding: Holding | None) -> dict[str, Any] | None:
+    """A row's balance in words; its buckets are those of every instance and subject."""
+    if holding is None:
+        return None
+    total = holding.balance + holding.spent
+    note = f"least {holding.least:,}"
+    if holding.at_zero:
+        note = f"{holding.at_zero:,} of {present.count(holding.buckets, 'bucket')} at 0"
+    return {
+        "balance": holding.balance,
+        "of": total,
+        "note": note,
+        "empty": holding.at_zero > 0,
+    }
 
 
 def _now(row: RetryBudget, recent: Lately) -> dict[str, Any]:
@@ -133,6 +154,31 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
 def new(request: HttpRequest) -> HttpResponse:
     """A new budget."""
     return settings.new(request, KIND)
+
+
+@require_POST
+@room
+def replayed(request: HttpRequest, name: str) -> HttpResponse:
+    """What the typed numbers would have done to the last hour. Nothing is written."""
+    row = settings.row_of(KIND, name)
+    assert isinstance(row, RetryBudget)
+    recorded = settings.spec_of(KIND, row.spec)
+    typed = {f.name: request.POST[f.name] for f in KIND.fields if f.name in request.POST}
+    edited, faults = read(KIND.fields, typed)
+    context: dict[str, Any] = {"level": row.level}
+    if faults:
+        context["what_if_fault"] = "What it would have done is shown once every number can be read."
+    elif row.level != "tenant":
+        now = timezone.now()
+        end = now.replace(second=0, microsecond=0)
+        minutes = asked(row, end - timedelta(hours=1), end, now)
+        try:
+            found = what_if.told(minutes, recorded, recorded | edited)
+        except ValueError as error:
+            context["what_if_fault"] = f"What it would have done is not known: {error}"
+        else:
+            context |= {"what_if": found, "counted": len(minutes)}
+    return show(request, "budgets/what_if.html", context, at="budgets")
 
 
 @require_POST

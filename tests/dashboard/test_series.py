@@ -123,4 +123,4 @@ def test_the_list_says_what_each_budget_has_to_deal_with(oncall: Client) -> None
     ]
     text = oncall.get("/budgets").content.decode()
     assert "Retry ratio now" in text
-    assert "counted by bucket, below" in text
+    assert "by bucket, below" in text
