@@ -1,12 +1,14 @@
 """The last hour of one circuit, and of what one budget is about, as Plotly figures.
 
-Invariant: as in ``timeline_sheet``: one time axis a figure; a minute of which nothing is known is a
+Invariant: as in ``timeline_sheet``: one time axis a figure, and the figures of one circuit have the
+same, with equal margins; a minute of which nothing is known is a
 gap. Percentiles are of histograms that were merged, never averages of percentiles. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -20,23 +22,83 @@ _LEFT, _HEIGHT = 56, 92
 _QUANTILES = {0.5: "--unk-fill", 0.95: "--useful", 0.99: "--ink"}
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is drawn over a circuit's figures: limits in per cent with words, and hands on it."""
+
+    trips: tuple[float, str] | None = None
+    budget: tuple[float, str] | None = None
+    hands: Sequence[tuple[datetime, str]] = ()
+
+
 def circuit(
-    steps: Sequence[Step], since: datetime, until: datetime, limit: int | None, zone: ZoneInfo
-) -> dict[str, Any]:
-    """Failure ratio, retry ratio against its budget, latency, spend."""
-    sheet = Sheet(since, until, zone, _LEFT)
-    sheet.down = 0.0
+    steps: Sequence[Step], since: datetime, until: datetime, rules: Rules, zone: ZoneInfo
+) -> list[dict[str, Any]]:
+    """Failure ratio, retry ratio against its budget, latency, spend: four figures of one axis."""
     known = {step.at: step for step in steps}
     each = [known.get(at) for at in _minutes(since, until)]
+    return [
+        _single(draw, each, since, until, rules, zone)
+        for draw in (_failures, _retries, _latency, _spend)
+    ]
+
+
+def _single(
+    draw: Callable[[Sheet, Sequence[Step | None], Rules], None],
+    each: Sequence[Step | None],
+    since: datetime,
+    until: datetime,
+    rules: Rules,
+    zone: ZoneInfo,
+) -> dict[str, Any]:
+    sheet = Sheet(since, until, zone, _LEFT)
+    sheet.down = 0.0
+    draw(sheet, each, rules)
+    return sheet.figure(*_hands(sheet, rules))
+
+
+def _hands(sheet: Sheet, rules: Rules) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A vertical for each hand; words at the newest, on the side that has room."""
+    within = [hand for hand in rules.hands if sheet.since < hand[0] < sheet.until]
+    lines = [
+        {
+            "type": "line", "xref": "x", "yref": "paper", "x0": sheet.local(at),
+            "x1": sheet.local(at), "y0": 0, "y1": 1,
+            "line": {"color": "--hand-fill", "width": 1.4},
+        }
+        for at, _ in within
+    ]  # fmt: skip
+    if not within:
+        return [], []
+    at, words = max(within)
+    is_late = at - sheet.since > (sheet.until - sheet.since) / 2
+    note = {
+        "xref": "x", "yref": "paper", "x": sheet.local(at), "y": 1, "yanchor": "top",
+        "xanchor": "right" if is_late else "left", "xshift": -4 if is_late else 4,
+        "showarrow": False, "text": present.plotted(words),
+        "font": {"color": "--hand-ink", "size": 11}, "bgcolor": "--panel",
+    }  # fmt: skip
+    return [note], lines
+
+
+def _failures(sheet: Sheet, each: Sequence[Step | None], rules: Rules) -> None:
     y = sheet.chart("failed", _HEIGHT, "Failure ratio", "% of attempts", ticksuffix="%")
     failed = [s.failed / s.attempts * 100 if s and s.attempts else None for s in each]
     sheet.data.append(sheet.line(y, "failed, %", failed, "--open-fill"))
-    y = sheet.chart("retries", _HEIGHT, "Retry ratio", "% of first attempts", ticksuffix="%")
+    if rules.trips is not None:
+        sheet.limit(y, *rules.trips)
+
+
+def _retries(sheet: Sheet, each: Sequence[Step | None], rules: Rules) -> None:
+    note = "% of first attempts"
+    y = sheet.chart("retries", _HEIGHT, "Retry ratio against budget", note, ticksuffix="%")
     ratios = [s.retry_ratio * 100 if s and s.retry_ratio is not None else None for s in each]
     sheet.data.append(sheet.line(y, "retries, %", ratios, "--ink"))
-    if limit is not None:
-        sheet.limit(y, limit / 10, f"budget {present.limit(limit)}")
-    _latency(sheet, each)
+    if rules.budget is not None:
+        sheet.limit(y, *rules.budget)
+
+
+def _spend(sheet: Sheet, each: Sequence[Step | None], rules: Rules) -> None:
     y = sheet.chart(
         "money", _HEIGHT, "Spend",
         "£/min  <span style='color:--useful'>■</span> useful · "
@@ -48,10 +110,9 @@ def circuit(
     ):
         filled = {"fill": "tozeroy", "line": {"width": 0}, "fillcolor": colour}
         sheet.data.append(sheet.line(y, f"{name}, £/min", amounts, "", **filled))
-    return sheet.figure([], [])
 
 
-def _latency(sheet: Sheet, each: Sequence[Step | None]) -> None:
+def _latency(sheet: Sheet, each: Sequence[Step | None], rules: Rules) -> None:
     values = {quantile: [_seconds(step, quantile) for step in each] for quantile in _QUANTILES}
     words = " · ".join(
         f"<span style='color:{colour}'>■</span> p{quantile * 100:g}"

@@ -13,13 +13,22 @@ from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.precedence import Selection, precedence
 from controlplane.models import BreakerPolicy, Circuit, RetryBudget, Route
 from dashboard import present
-from dashboard.views import budgets, policies
+from dashboard.views import budgets, policies, settings
 
 
 def told(row: Circuit, now: datetime) -> dict[str, Any]:
     """Everything of the circuit's Spec."""
     name = Name(row.provider, row.model, row.region)
     return {"policies": _policies(name), "budgets": _budgets(name), "routes": _routes(name, now)}
+
+
+def trips_at(spec: dict[str, Any]) -> tuple[float, str] | None:
+    """The failure ratio in per cent at which it opens, with words; None where gateways differ."""
+    ruling = spec["policies"]
+    if len(ruling) != 1 or not ruling[0]["spec"]["failure_ratio"]:
+        return None
+    per_cent = ruling[0]["spec"]["failure_ratio"] * 100
+    return per_cent, f"opens at {per_cent:g}% of {ruling[0]['spec']['minimum_calls']:,} or more"
 
 
 def _policies(name: Name) -> list[dict[str, Any]]:
@@ -38,6 +47,7 @@ def _policy(row: BreakerPolicy) -> dict[str, Any]:
         "row": row,
         "gateways": present.gateways_words(row.gateway, row.selector),
         "words": policies.words(row),
+        "spec": settings.spec_of(policies.KIND, row.spec),
     }
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from csp.decorators import csp_update
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -27,7 +27,7 @@ from controlplane.domain.precedence import Selection
 from controlplane.models import Circuit, Override
 from controlplane.reports import circuits, effect, telemetry, transitions, wall, wall_rows
 from controlplane.reports.wall import Rates
-from dashboard import cards, events, lanes, objects, series_figure
+from dashboard import cards, events, lanes, objects, present, series_figure
 from dashboard.circuits import LOCAL, Breaker, CircuitFacts, Rank, at_gateway, facts_of
 from dashboard.fleet import Fleet
 from dashboard.views import circuit_spec
@@ -81,11 +81,12 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
     read = wall.read()
     fleet = Fleet(read.now)
     facts = next((f for f in facts_of(read, fleet) if f.row.id == row.pk), None)
+    spec = circuit_spec.told(row, timezone.now())
     context = (
         _present(row, read, facts)
-        | _hour(row, read.now.at, facts, zone_of(person_of(request)))
+        | _hour(row, read.now.at, facts, spec, zone_of(person_of(request)))
         | _as_object(request, row, read.now.at)
-        | circuit_spec.told(row, timezone.now())
+        | spec
     )
     return show(request, "circuits/one.html", context, at="circuits")
 
@@ -129,27 +130,38 @@ def _lanes(facts: CircuitFacts, since: datetime, at: datetime) -> list[dict[str,
     ]
 
 
-def _hour(row: Circuit, at: datetime, facts: CircuitFacts | None, zone: ZoneInfo) -> dict[str, Any]:
-    """The last hour of whole minutes as a chart."""
+def _hour(
+    row: Circuit, at: datetime, facts: CircuitFacts | None, spec: dict[str, Any], zone: ZoneInfo
+) -> dict[str, Any]:
+    """The last hour of whole minutes as charts of one time axis."""
     end = at.replace(second=0, microsecond=0)
     begin = end - timedelta(hours=1)
     steps = telemetry.circuit_series(row.pk, begin, end, timedelta(minutes=1))
     limit = facts.retry_limit if facts else None
-    return {
-        "figure": series_figure.circuit(steps, begin, end, limit, zone) if steps else None,
-        "timeline": href(begin, at),
-    }
+    rules = series_figure.Rules(
+        trips=circuit_spec.trips_at(spec),
+        budget=(limit / 10, f"budget {present.limit(limit)}") if limit is not None else None,
+        hands=[
+            (o.created_at, f"{o.mode} {present.clock(o.created_at, zone)}")
+            for o in overrides_over(row).filter(created_at__gte=begin)
+        ],
+    )
+    figures = series_figure.circuit(steps, begin, end, rules, zone) if steps else []
+    return {"figure": figures, "charts": range(len(figures)), "timeline": href(begin, at)}
+
+
+def overrides_over(row: Circuit) -> QuerySet[Override]:
+    """Every override whose match covers the circuit, the newest first."""
+    return Override.objects.filter(
+        Q(provider__in=["", row.provider]),
+        Q(model__in=["", row.model]),
+        Q(region__in=["", row.region] + ([] if row.region else ["-"])),
+    ).order_by("-created_at")
 
 
 def _as_object(request: HttpRequest, row: Circuit, at: datetime) -> dict[str, Any]:
     """The circuit as the API gives it, and what happened to it."""
-    about = list(
-        Override.objects.filter(
-            Q(provider__in=["", row.provider]),
-            Q(model__in=["", row.model]),
-            Q(region__in=["", row.region] + ([] if row.region else ["-"])),
-        ).order_by("-created_at")[:20]
-    )
+    about = list(overrides_over(row)[:20])
     lines = transitions.of_circuit(row.pk)
     name = Name(row.provider, row.model, row.region)
     report = next(r for r in circuits.read(at) if r.name == name)

@@ -68,9 +68,14 @@ def test_a_budget_counts_only_what_it_is_about() -> None:
 def test_the_pages_draw_them(oncall: Client) -> None:
     [circuit, *_] = stories.brownout()
     page = f"/circuits/{circuit.provider}%2F{circuit.model}%40{circuit.region}"
-    figure = figure_of(oncall.get(page).content.decode())
-    failed = trace(figure, "failed, %")["y"]
+    figures = figure_of(oncall.get(page).content.decode())
+    failed = trace(figures[0], "failed, %")["y"]
     assert max(value for value in failed if value is not None) > 75
+    assert trace(figures[0], "opens at 50% of 20 or more")["y"] == [50, 50]
+    # One axis: the same beginning, end and margins for all four.
+    axes = [(f["layout"]["xaxis"]["range"], f["layout"]["margin"]) for f in figures]
+    assert len(axes) == 4
+    assert all(axis == axes[0] for axis in axes)
     figure = figure_of(oncall.get("/budgets/system").content.decode())
     assert max(value or 0 for value in trace(figure, "refused/s")["y"]) > 30
 

@@ -1,10 +1,12 @@
 // The charts of a circuit and of a budget; beside a budget's form, the limit as it is being edited.
 import { drawn, read, themed } from "./figures.js";
 
-let figure = read("figure");
-const place = document.getElementById("series");
+let figures = [read("figure")].flat();
+const series = document.getElementById("series");
+// A circuit has several, each in a place of its own.
+const places = () => series.matches(".chart") ? [series] : [...series.querySelectorAll("[data-chart]")];
 // Only a chart of ratios has a place for the limit that is being edited.
-const ratio = place.dataset.limit === "ratio" ? document.getElementById("ratio") : null;
+const ratio = series.dataset.limit === "ratio" ? document.getElementById("ratio") : null;
 
 function edited(layout) {
   const value = Number(ratio?.value);
@@ -15,16 +17,18 @@ function edited(layout) {
 }
 
 function draw() {
-  const now = structuredClone(figure);
-  edited(now.layout);
-  const { data, layout } = themed(now);
-  layout.font.family = getComputedStyle(document.body).fontFamily;
-  window.Plotly.react(place, data, layout, { displayModeBar: false, responsive: true });
+  places().forEach((place, i) => {
+    const now = structuredClone(figures[i]);
+    edited(now.layout);
+    const { data, layout } = themed(now);
+    layout.font.family = getComputedStyle(document.body).fontFamily;
+    window.Plotly.react(place, data, layout, { displayModeBar: false, responsive: true });
+  });
 }
 
 drawn(draw);
 ratio?.addEventListener("input", draw);
 document.addEventListener("switchgear:read", () => {
-  figure = read("figure");
+  figures = [read("figure")].flat();
   draw();
 });
