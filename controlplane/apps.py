@@ -8,3 +8,7 @@ class ControlPlaneConfig(AppConfig):
 
     name = "controlplane"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register what ``manage.py check`` asks."""
+        from controlplane import checks  # noqa: F401

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from controlplane import env
 
@@ -70,19 +71,22 @@ TEMPLATES = [
 # is lost: 100 requests in a row used up all that Postgres has. So such a process has a pool (asgi).
 DATABASE_POOL = env.number("SWITCHGEAR_DATABASE_POOL", 0, low=0, high=1000)
 _POOL = {"min_size": 1, "max_size": DATABASE_POOL, "timeout": 5, "reconnect_timeout": 2}
-DATABASES = {
+_OPTIONS = {
+    "connect_timeout": 5,
+    "options": "-c idle_in_transaction_session_timeout=5000"
+    " -c lock_timeout=2000 -c statement_timeout=30000 -c timezone=UTC",
+}
+DATABASES: dict[str, dict[str, Any]] = {
     "default": env.database("DATABASE_URL")
     | {
         "CONN_MAX_AGE": 0 if DATABASE_POOL else 60,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {
-            "connect_timeout": 5,
-            "options": "-c idle_in_transaction_session_timeout=5000"
-            " -c lock_timeout=2000 -c statement_timeout=30000 -c timezone=UTC",
-        }
-        | ({"pool": _POOL} if DATABASE_POOL else {}),
+        "OPTIONS": _OPTIONS | ({"pool": _POOL} if DATABASE_POOL else {}),
     }
 }
+# The role that owns the audit, which nothing but `manage.py migrate` connects as.
+if env.text("DATABASE_OWNER_URL", ""):
+    DATABASES["owner"] = env.database("DATABASE_OWNER_URL") | {"OPTIONS": _OPTIONS}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 RAW_RETENTION_DAYS = env.number("SWITCHGEAR_RAW_RETENTION_DAYS", 35, low=8, high=400)
 

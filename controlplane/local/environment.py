@@ -53,6 +53,7 @@ def environment(options: Options, database_url: str, broker_url: str) -> dict[st
     chosen = {
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
         "DATABASE_URL": database_url,
+        "DATABASE_OWNER_URL": "",
         "BROKER_URL": broker_url,
         "SWITCHGEAR_VAR": str(options.var),
         "SWITCHGEAR_HOST": options.host,
@@ -83,5 +84,8 @@ def recall(environ: MutableMapping[str, str] = os.environ) -> None:
         raise explain(error, f"reading {path}") from error
     except ValueError:
         raise LaunchError(f"{path} is damaged; `make up` writes it anew.") from None
+    if environ.get("DATABASE_URL"):
+        # An owner is one database's: what the kept one owns is not what the caller means.
+        kept.pop("DATABASE_OWNER_URL", None)
     for name, value in kept.items():
         environ.setdefault(name, value)

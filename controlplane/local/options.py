@@ -23,6 +23,7 @@ class Options:
     gateway_port: int
     demo: bool
     database_url: str | None
+    database_owner_url: str | None
     broker_url: str | None
 
     @property
@@ -65,6 +66,7 @@ def read_options(environ: Mapping[str, str] = os.environ) -> Options:
         gateway_port=_port(environ, "SWITCHGEAR_GATEWAY_PORT", 8800),
         demo=demo == "1",
         database_url=environ.get("DATABASE_URL") or None,
+        database_owner_url=environ.get("DATABASE_OWNER_URL") or None,
         broker_url=environ.get("BROKER_URL") or None,
     )
     if options.demo and options.port == options.gateway_port:

@@ -5,6 +5,7 @@ postmaster may stay a zombie for ever and block its own lock file). Whoever hold
 the data directory is the only one to start, stop or repair it. Times are seconds.
 """
 
+import hmac
 import os
 import secrets
 import signal
@@ -23,6 +24,7 @@ from .logs import last_words, open_log
 from .ports import LOOPBACK, is_free, remembered_port
 from .postgres_cluster import (
     DATABASE,
+    RUNTIME,
     SUPERUSER,
     check_version,
     make_cluster,
@@ -97,11 +99,17 @@ class EmbeddedPostgres:
         self._new_password: str | None = None
 
     def dsn(self, dbname: str = DATABASE) -> str:
-        """The URL of one database of this server, for any libpq program."""
-        return (
-            f"postgresql://{SUPERUSER}:{quote(self.password, safe='')}"
-            f"@{LOOPBACK}:{self.port}/{quote(dbname, safe='')}"
-        )
+        """The URL of one database for the superuser, for any libpq program."""
+        return self._url(SUPERUSER, self.password, dbname)
+
+    def runtime_dsn(self, dbname: str = DATABASE) -> str:
+        """The URL of the role that the product runs as; its password follows from the other's."""
+        password = hmac.digest(self.password.encode(), RUNTIME.encode(), "sha256").hex()
+        return self._url(RUNTIME, password, dbname)
+
+    def _url(self, role: str, password: str, dbname: str) -> str:
+        who = f"{role}:{quote(password, safe='')}"
+        return f"postgresql://{who}@{LOOPBACK}:{self.port}/{quote(dbname, safe='')}"
 
     def choose_password(self) -> None:
         """Fix the password of a cluster yet to be made, so that `dsn` holds before the start."""

@@ -18,6 +18,8 @@ from .postgres_home import Home
 
 SUPERUSER = "switchgear"
 DATABASE = "switchgear"
+# What the product runs as; `manage.py migrate` makes it, and the superuser keeps the audit.
+RUNTIME = "switchgear_app"
 _NOTE = "switchgear.password"
 _SETTINGS = "switchgear.conf"
 

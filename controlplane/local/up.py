@@ -94,12 +94,17 @@ def _start_everything(
     say(f"Switchgear starts; its data and logs are in {options.var}")
     was_killed = supervisor.end_leftovers()
     _check_ports(options, patience=5 if was_killed else 0)
-    database_url = options.database_url or _start_postgres(options, supervisor, stores)
+    database_url, owner_url = options.database_url, options.database_owner_url
+    if database_url is None:
+        server = _start_postgres(options, supervisor, stores)
+        database_url, owner_url = server.runtime_dsn(), server.dsn()
     supervisor.check_stop()
     broker_url = options.broker_url or _start_broker(options, supervisor, stores)
     chosen = environment(options, database_url, broker_url)
-    keep(options.var, chosen)
-    prepare(options, supervisor, chosen)
+    # Only `manage.py` hears of the owner: what serves must not be able to become it.
+    manages = chosen | {"DATABASE_OWNER_URL": owner_url or ""}
+    keep(options.var, manages)
+    prepare(options, supervisor, manages)
     credentials = read_credentials(options)
     # Side by side: a gateway waits for no control plane. Traffic only once all of it serves.
     serving = control_plane(options, chosen)
@@ -146,7 +151,9 @@ def _check_ports(options: Options, patience: float) -> None:
             )
 
 
-def _start_postgres(options: Options, supervisor: Supervisor, stores: contextlib.ExitStack) -> str:
+def _start_postgres(
+    options: Options, supervisor: Supervisor, stores: contextlib.ExitStack
+) -> EmbeddedPostgres:
     supervisor.say("Starting Postgres")
     server = EmbeddedPostgres(
         options.var / "postgres", log=options.logs / "postgres.log", say=supervisor.say
@@ -164,7 +171,7 @@ def _start_postgres(options: Options, supervisor: Supervisor, stores: contextlib
             running=server.process,
         )
     )
-    return server.dsn()
+    return server
 
 
 def _start_broker(options: Options, supervisor: Supervisor, stores: contextlib.ExitStack) -> str:

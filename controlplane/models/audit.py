@@ -1,6 +1,7 @@
 """Who did what, when and why, with the object before and after.
 
-Invariant: append-only; a trigger refuses UPDATE, DELETE and TRUNCATE (migration 0002).
+Invariant: append-only; a trigger refuses UPDATE, DELETE and TRUNCATE (migration 0002), and the role
+that runs the product has no privilege for them (``models.privileges``).
 """
 
 from __future__ import annotations
