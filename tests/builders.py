@@ -100,6 +100,16 @@ def instance(of: Gateway, slot: str | None = None, **fields: Any) -> Instance:
     return Instance.objects.create(gateway=of, **(values | fields))
 
 
+def gap(of: Instance, first: int, last: int, since: datetime | None = None) -> None:
+    """Batches of these numbers have not come, for so long that they are lost."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO batch_gap (instance_id, first_seq, last_seq, since)"
+            " VALUES (%s, %s, %s, %s)",
+            [of.pk, first, last, since or ago(600)],
+        )
+
+
 def circuit(provider: str = "openai", model: str = "gpt-4o", region: str = "us-east") -> Circuit:
     """A known circuit."""
     row, _ = Circuit.objects.get_or_create(

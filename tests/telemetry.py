@@ -7,6 +7,7 @@ from controlplane.ingest.rows import TABLES
 DERIVED = (
     "task",
     "receipt",
+    "batch_gap",
     "dead_letter",
     "raw_dropped",
     "rollup_dirty",

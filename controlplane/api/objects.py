@@ -230,7 +230,8 @@ def _instance(member: Member, now: datetime) -> dict[str, Any]:
         "items": row.items,
         "spool": row.spool,
         "clock": row.clock,
-        "missingBatches": row.highest_seq - row.contiguous_seq,
+        "missingBatches": row.lost_batches,
+        "awaitedBatches": row.awaited_batches,
     }
 
 

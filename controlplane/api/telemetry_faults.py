@@ -36,6 +36,7 @@ _EXAMPLE = {
             "bootId": "01a2b3c4-0000-4000-8000-000000000000",
             "lastSeenAt": "2026-11-30T03:10:00Z",
             "missingBatches": 3,
+            "awaitedBatches": 1,
             "deadLetters": 4,
             "dropped": 0,
             "late": 120,
@@ -67,7 +68,8 @@ _EXAMPLE_LETTERS = {
 def get_telemetry(request: HttpRequest, since: Moment | None = _FROM) -> HttpResponse:
     """Only instances of which there is something to say.
 
-    ``missingBatches``: numbers that never came although later ones did. ``dropped``: events that
+    ``missingBatches``: numbers that did not come although later ones did, for two minutes or more;
+    ``awaitedBatches``: for less, as when a batch overtakes another. ``dropped``: events that
     the gateway says it had to give up. ``late``: events more than an hour old when they came,
     ``skewed``: more than five minutes ahead of our clock; both are stored as sent. ``slotShared``:
     it speaks on although another process has taken its slot.
@@ -103,6 +105,7 @@ def _lost(one: telemetry.Lost) -> dict[str, Any]:
         "bootId": str(one.boot_id),
         "lastSeenAt": one.last_seen_at,
         "missingBatches": one.batches,
+        "awaitedBatches": one.awaited,
         "deadLetters": one.unread,
         "dropped": one.dropped,
         "late": int(one.late),

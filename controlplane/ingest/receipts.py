@@ -52,6 +52,24 @@ FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
     AS w(id, contiguous, highest, seen)
 WHERE i.id = w.id
 """
+# Holes in an instance's numbers, while its row is held; one is parted by a number that comes after
+# all. Numbers that come in order, as nearly all do, touch none.
+_OPEN_GAP = """
+INSERT INTO batch_gap (instance_id, first_seq, last_seq, since) VALUES (%s, %s, %s, %s)
+"""
+_FILL_GAP = """
+WITH filled AS (
+    DELETE FROM batch_gap
+    WHERE instance_id = %(instance)s AND first_seq <= %(seq)s AND last_seq >= %(seq)s
+    RETURNING first_seq, last_seq, since
+)
+INSERT INTO batch_gap (instance_id, first_seq, last_seq, since)
+SELECT %(instance)s, part.first_seq, part.last_seq, filled.since
+FROM filled CROSS JOIN LATERAL (
+    VALUES (filled.first_seq, %(seq)s::bigint - 1), (%(seq)s::bigint + 1, filled.last_seq)
+) AS part(first_seq, last_seq)
+WHERE part.first_seq <= part.last_seq
+"""
 _DEAD_LETTERS = """
 INSERT INTO dead_letter (gateway_id, instance_id, seq, index, received_at, reason, body)
 SELECT * FROM unnest(%s::int[], %s::bigint[], %s::bigint[], %s::int[], %s::timestamptz[],
@@ -177,11 +195,13 @@ async def move_on(
     seqs: dict[int, list[int]] = {}
     seen: dict[int, datetime] = {}
     gateways: dict[int, int] = {}
+    received: dict[int, datetime] = {}
     for one in claimed:
         instance, at = one.origin.instance_id, min(one.batch.newest, one.origin.received_at)
         seqs.setdefault(instance, []).append(one.batch.seq)
         seen[instance] = max(seen.get(instance, at), at)
         gateways[instance] = one.origin.gateway_id
+        received[instance] = one.origin.received_at
     ids = sorted(seqs)
     for instance in ids:
         place, new = places[instance], set(seqs[instance])
@@ -190,9 +210,23 @@ async def move_on(
             place.contiguous = await _run_end(conn, gateways[instance], instance, place.contiguous)
         while place.contiguous + 1 in new:
             place.contiguous += 1
+        await _keep_gaps(conn, instance, place.highest, sorted(new), received[instance])
     contiguous = [places[i].contiguous for i in ids]
     highest = [max(seqs[i]) for i in ids]
     await conn.execute(_MOVE_ON, (ids, contiguous, highest, [seen[i] for i in ids]))
+
+
+async def _keep_gaps(
+    conn: AsyncConnection, instance: int, highest: int, new: Sequence[int], at: datetime
+) -> None:
+    """Note the holes that ``new`` numbers leave above ``highest``, and fill those below it."""
+    for seq in new:
+        if seq <= highest:
+            await conn.execute(_FILL_GAP, {"instance": instance, "seq": seq})
+            continue
+        if seq > highest + 1:
+            await conn.execute(_OPEN_GAP, (instance, highest + 1, seq - 1, at))
+        highest = seq
 
 
 async def _run_end(conn: AsyncConnection, gateway: int, instance: int, contiguous: int) -> int:

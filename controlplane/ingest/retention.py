@@ -25,6 +25,7 @@ def _ages(retention: timedelta) -> tuple[tuple[str, str, timedelta], ...]:
     """Table, column and how long its rows are kept."""
     return (
         ("receipt", "received_at", retention + timedelta(days=2)),
+        ("batch_gap", "since", retention + timedelta(days=2)),
         ("dead_letter", "received_at", retention),
         ("rollup_minute", "minute", MINUTES_KEPT),
         ("rollup_minute_part", "minute", MINUTES_KEPT),

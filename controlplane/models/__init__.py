@@ -16,7 +16,7 @@ from controlplane.models.desired import (
     Revision,
     Route,
 )
-from controlplane.models.fleet import Gateway, GatewayToken, Instance
+from controlplane.models.fleet import Gateway, GatewayToken, Instance, MissingBatches
 from controlplane.models.marks import Annotation, Claim
 from controlplane.models.people import Person, Role, ServiceToken, SignInTries
 from controlplane.models.pricing import FxRate, Price
@@ -47,6 +47,7 @@ __all__ = [
     "IdempotentAnswer",
     "Instance",
     "LocalOverride",
+    "MissingBatches",
     "Override",
     "Person",
     "Price",

@@ -46,7 +46,7 @@ class Instance(models.Model):
     """One boot of one slot, with its newest report.
 
     ``status_seq`` orders reports; ``contiguous_seq`` is the highest batch seq without a hole and
-    ``highest_seq`` the highest seen, so the difference is telemetry on its way or lost.
+    ``highest_seq`` the highest seen; what is missing between them is in ``MissingBatches``.
     """
 
     gateway = models.ForeignKey(Gateway, on_delete=models.CASCADE, related_name="instances")
@@ -86,3 +86,29 @@ class Instance(models.Model):
                 name="instance_one_current_in_a_slot",
             ),
         ]
+
+    @property
+    def lost_batches(self) -> int:
+        """Batches that have not come although later ones have, for longer than any wait."""
+        missing: MissingBatches | None = getattr(self, "missing", None)
+        return missing.lost if missing else 0
+
+    @property
+    def awaited_batches(self) -> int:
+        """Batches that have not come yet although later ones have."""
+        missing: MissingBatches | None = getattr(self, "missing", None)
+        return missing.awaited if missing else 0
+
+
+class MissingBatches(models.Model):
+    """What lacks in an instance's numbers (a view); no row for one that lacks nothing."""
+
+    instance = models.OneToOneField(
+        Instance, on_delete=models.DO_NOTHING, primary_key=True, related_name="missing"
+    )
+    lost = models.BigIntegerField()
+    awaited = models.BigIntegerField()
+
+    class Meta:
+        db_table = "missing_batches"
+        managed = False

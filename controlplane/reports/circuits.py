@@ -117,7 +117,7 @@ def _states(now: datetime) -> list[CircuitState]:
         instance__last_seen_at__gte=now - FORGOTTEN,
     )
     return list(
-        rows.select_related("instance__gateway", "circuit").order_by(
+        rows.select_related("instance__gateway", "instance__missing", "circuit").order_by(
             "instance__gateway__name", "instance__slot"
         )
     )

@@ -150,11 +150,11 @@ def _complete(live: Sequence[CircuitState], silent: Sequence[CircuitState]) -> C
     if not live:
         words = "no instance has reported it within the last hour"
         return Condition("TelemetryComplete", "Unknown", "NoInstances", words)
-    holes = [r for r in live if r.instance.highest_seq > r.instance.contiguous_seq]
+    holes = [r for r in live if r.instance.lost_batches]
     if holes:
-        words = f"{_names(holes)}: batches are missing"
-        return Condition("TelemetryComplete", "False", "BatchesMissing", words)
-    words = f"{len(live)} instances in contact, no batch missing"
+        words = f"{_names(holes)}: batches are lost"
+        return Condition("TelemetryComplete", "False", "BatchesLost", words)
+    words = f"{len(live)} instances in contact, no batch lost"
     return Condition("TelemetryComplete", "True", "AllReport", words)
 
 
@@ -204,16 +204,16 @@ def of_gateway(report: GatewayReport) -> list[Condition]:
         )
     else:
         found.append(Condition("InSync", "True", "AllInSync", said, None, generation))
-    holes = [m.row.slot for m in live if m.row.highest_seq > m.row.contiguous_seq]
+    holes = [m.row.slot for m in live if m.row.lost_batches]
     gone = [m.row.slot for m in silent]
     if gone:
         text = f"{_few(gone)}: no contact"
         found.append(Condition("TelemetryComplete", "False", "InstanceSilent", text))
     elif holes:
-        text = f"{_few(holes)}: batches are missing"
-        found.append(Condition("TelemetryComplete", "False", "BatchesMissing", text))
+        text = f"{_few(holes)}: batches are lost"
+        found.append(Condition("TelemetryComplete", "False", "BatchesLost", text))
     elif live:
-        found.append(Condition("TelemetryComplete", "True", "AllReport", "no batch is missing"))
+        found.append(Condition("TelemetryComplete", "True", "AllReport", "no batch is lost"))
     if report.local:
         text = f"{len(report.local)} made on its host: {_few([o.made_by for o in report.local])}"
         since = min(o.created_at for o in report.local)

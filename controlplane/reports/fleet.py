@@ -87,7 +87,7 @@ def instances(now: datetime) -> list[Instance]:
     rows = Instance.objects.filter(
         replaced_at=None, goodbye_at=None, last_seen_at__gte=now - FORGOTTEN
     ).annotate(pending_since=Subquery(next_generation.values("compiled_at")[:1]))
-    return list(rows.order_by(F("gateway__name"), "slot").select_related("gateway"))
+    return list(rows.order_by(F("gateway__name"), "slot").select_related("gateway", "missing"))
 
 
 def verdict(

@@ -164,8 +164,9 @@ class TenantWaste:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What is missing of one instance: batches, unreadable events, events it had to drop; what
-    came late or ahead of our clock; and whether it speaks on although its slot has another.
+    """What is missing of one instance: batches that are lost, or ``awaited`` for less than two
+    minutes; unreadable events, events it had to drop; what came late or ahead of our clock; and
+    whether it speaks on although its slot has another.
     """
 
     gateway: str
@@ -173,6 +174,7 @@ class Lost:
     boot_id: UUID
     last_seen_at: datetime
     batches: int
+    awaited: int
     unread: int
     dropped: int
     late: int

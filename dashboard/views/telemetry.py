@@ -49,7 +49,8 @@ def _words(lost: list[telemetry.Lost]) -> list[str]:
     """The sums, of what there is; the first line of the page."""
     shared = sum(one.slot_shared for one in lost)
     counted = [
-        (sum(one.batches for one in lost), "missing batch", "missing batches"),
+        (sum(one.batches for one in lost), "lost batch", "lost batches"),
+        (sum(one.awaited for one in lost), "batch on its way", "batches on their way"),
         (sum(one.dropped for one in lost), "dropped event", ""),
         (sum(one.unread for one in lost), "dead letter", ""),
         (sum(one.late for one in lost), "late event", ""),

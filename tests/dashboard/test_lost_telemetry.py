@@ -44,10 +44,12 @@ def losing() -> Instance:
         builders.gateway("chat-lhr"),
         "losing/0",
         contiguous_seq=3,
-        highest_seq=6,
+        highest_seq=9,
         spool={"dropped": 41},
         replaced_at=builders.ago(600),
     )
+    builders.gap(one, 4, 5)
+    builders.gap(one, 8, 8, since=builders.ago(1))
     _receipt(one, 6, late=120, skewed=17)
     _letter(one)
     return one
@@ -57,7 +59,8 @@ def test_each_loss_is_told(oncall: Client, losing: Instance) -> None:
     sound = builders.instance(builders.gateway("chat-fra"), "sound/0")
     text = _text(oncall)
     for words in (
-        "2 missing batches",
+        "2 lost batches",
+        "1 batch on its way",
         "41 dropped events",
         "1 dead letter",
         "120 late events",
@@ -90,6 +93,14 @@ def test_one_gateway_alone(oncall: Client, losing: Instance) -> None:
 
 def test_the_wall_says_that_events_were_dropped(oncall: Client) -> None:
     builders.instance(builders.gateway("chat-lhr"), spool={"dropped": 5})
+    assert "1 instance with lost telemetry" in _text(oncall, "/")
+
+
+def test_the_wall_waits_for_a_batch_that_another_overtook(oncall: Client) -> None:
+    one = builders.instance(builders.gateway("chat-lhr"))
+    builders.gap(one, 4, 5, since=builders.ago(1))
+    assert "with lost telemetry" not in _text(oncall, "/")
+    builders.gap(one, 8, 8)
     assert "1 instance with lost telemetry" in _text(oncall, "/")
 
 

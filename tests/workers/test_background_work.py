@@ -91,6 +91,7 @@ def test_retention_deletes_what_is_past_its_time() -> None:
         "rollup_hour_rate": 1,
     }
     keys = {
+        "batch_gap": ("instance_id = -1", 0),
         "rollup_circuit_minute": ("circuit_id = -1", 1),
         "rollup_hour": ("circuit_id = -1", 0),
         "rollup_hour_tenant": ("circuit_id = -1", 0),

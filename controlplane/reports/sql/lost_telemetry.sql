@@ -1,6 +1,5 @@
--- What is missing of each instance's telemetry, or came as it should not: batches that never came
--- although later ones did (those after the first hole, less those that came), events that could not
--- be read, what the gateway says that it had to drop; events that came over an hour late, or were
+-- What is missing of each instance's telemetry, or came as it should not: batches that did not come
+-- although later ones did, lost or still awaited; events that could not be read, what the gateway says that it had to drop; events that came over an hour late, or were
 -- ahead of our clock; and whether it still speaks although another has its slot. Only instances of
 -- which there is something to say.
 WITH clocks AS (
@@ -9,17 +8,15 @@ WITH clocks AS (
     WHERE received_at >= %(since)s AND (late > 0 OR skewed > 0)
     GROUP BY instance_id
 )
-SELECT g.name, i.slot, i.boot_id, i.last_seen_at, lost.batches, lost.unread, lost.dropped,
+SELECT g.name, i.slot, i.boot_id, i.last_seen_at, COALESCE(missing.lost, 0),
+    COALESCE(missing.awaited, 0), lost.unread, lost.dropped,
     COALESCE(clocks.late, 0), COALESCE(clocks.skewed, 0), shared.slot
 FROM instance i
 JOIN gateway g ON g.id = i.gateway_id
 LEFT JOIN clocks ON clocks.instance_id = i.id
+LEFT JOIN missing_batches missing ON missing.instance_id = i.id
 CROSS JOIN LATERAL (
     SELECT
-        i.highest_seq - i.contiguous_seq - (
-            SELECT count(*) FROM receipt r
-            WHERE r.gateway_id = i.gateway_id AND r.instance_id = i.id AND r.seq > i.contiguous_seq
-        ) AS batches,
         (SELECT count(*) FROM dead_letter d
          WHERE d.gateway_id = i.gateway_id AND d.instance_id = i.id) AS unread,
         COALESCE((i.spool ->> 'dropped')::bigint, 0) AS dropped
@@ -28,6 +25,6 @@ CROSS JOIN LATERAL (
     SELECT COALESCE(i.last_seen_at > i.replaced_at + interval '30 seconds', false) AS slot
 ) AS shared
 WHERE (i.last_seen_at >= %(since)s OR clocks.instance_id IS NOT NULL)
-  AND (lost.batches > 0 OR lost.unread > 0 OR lost.dropped > 0 OR clocks.late > 0
+  AND (missing.instance_id IS NOT NULL OR lost.unread > 0 OR lost.dropped > 0 OR clocks.late > 0
        OR clocks.skewed > 0 OR shared.slot)
 ORDER BY g.name, i.slot, i.first_seen_at

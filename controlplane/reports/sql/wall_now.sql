@@ -55,7 +55,7 @@ SELECT json_build_object(
             'refused_reason', p.refused_reason,
             'spool_events', coalesce((p.spool ->> 'events')::bigint, 0),
             'spool_dropped', coalesce((p.spool ->> 'dropped')::bigint, 0),
-            'lost_batches', greatest(p.highest_seq - p.contiguous_seq, 0),
+            'lost_batches', coalesce((SELECT m.lost FROM missing_batches m WHERE m.instance_id = p.id), 0),
             'items', (
                 SELECT coalesce(json_agg(item), '[]')
                 FROM jsonb_array_elements(p.items) AS item

@@ -100,7 +100,7 @@ def test_an_override_that_ended_is_not_enforced_and_that_is_well() -> None:
 def test_of_gateways() -> None:
     builders.gateway("empty")
     behind = builders.gateway("behind", generation=5)
-    builders.instance(behind, "b", applied_generation=4, highest_seq=9, contiguous_seq=7)
+    builders.gap(builders.instance(behind, "b", applied_generation=4), 8, 8)
     silent = builders.gateway("silent")
     builders.instance(silent, "s", last_seen_at=builders.ago(100))
     found = {

@@ -179,7 +179,8 @@ async def test_what_is_late_skewed_missing_or_unreadable_is_told_by_instance(
     assert told == {
         "slot": "host-b/0",
         "bootId": str(faulty),
-        "missingBatches": 2,
+        "missingBatches": 0,
+        "awaitedBatches": 2,
         "deadLetters": 1,
         "dropped": 0,
         "late": 1,
