@@ -66,6 +66,8 @@ class Agent:
         self._checkpoint = Checkpoint(data / "checkpoint" / f"{index}.json", config.gateway.name)
         self._offset = ClockOffset()
         self._adopted: list[Adopted] = []
+        # Both look into dead workers' spools under their locks: what one holds the other passes by.
+        self._looking = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = AsyncExitStack()
         self._epoch = ""
@@ -163,17 +165,19 @@ class Agent:
         while True:
             self.spool.outbox.kept.expire(self._clock.wall())
             # Of whom nobody will hear again: our own report tells what was lost with them.
-            self.spool.dropped.update(
-                await asyncio.to_thread(
-                    forget_oldest, self._spools, self._config.gateway.name, self._bounds.disk
+            async with self._looking:
+                self.spool.dropped.update(
+                    await asyncio.to_thread(
+                        forget_oldest, self._spools, self._config.gateway.name, self._bounds.disk
+                    )
                 )
-            )
             await self._clock.sleep(FORGET_EVERY_S)
 
     async def _adopt(self, sender_of: Callable[[Adopted], Sender]) -> None:
         """Look for dead workers' spools now and then, and send what they left."""
         while True:
-            found = await asyncio.to_thread(self._find_dead)
+            async with self._looking:
+                found = await asyncio.to_thread(self._find_dead)
             self._adopted += found
             while self._adopted:
                 adopted = self._adopted[0]

@@ -6,7 +6,7 @@ token goes in a header and is never logged; the environment's proxies are not us
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ import aiohttp
 
 from controlplane.domain.durations import instant, number
 from gateway.config import ControlPlane
+from gateway.short_requests import Connector, Endpoint, ask
 
 ANSWER_BYTES = 32 * 2**20
 SECONDS = 10.0
@@ -23,6 +24,8 @@ CONNECT_SECONDS = 5.0
 STREAM_SILENCE_SECONDS = 30.0
 """A little longer than the watch's own patience, and for the head of the answer too: a process that
 is stopped, or a path that swallows packets, accepts a connection and never says a word on it."""
+_JSON = {"Content-Type": "application/json"}
+_GZIPPED = {"Content-Encoding": "gzip"}
 
 
 class NoAnswer(Exception):
@@ -46,13 +49,14 @@ class Contact:
         self._config = f"{self._base}/gateways/{quote(gateway, safe='')}/config"
         self._instances = f"{self._base}/gateways/{quote(gateway, safe='')}/instances"
         self._headers = {"Authorization": f"Bearer {control_plane.token}"}
+        self._connector: Connector | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._endpoints: dict[tuple[str, str], Endpoint] = {}
 
     async def __aenter__(self) -> Contact:
+        self._connector = Connector()
         self._session = aiohttp.ClientSession(
-            headers=self._headers,
-            timeout=aiohttp.ClientTimeout(total=SECONDS, sock_connect=CONNECT_SECONDS),
-            trust_env=False,
+            connector=self._connector, headers=self._headers, trust_env=False
         )
         return self
 
@@ -62,15 +66,11 @@ class Contact:
 
     async def send_events(self, body: bytes, gzipped: bool) -> Answer:
         """POST one batch. Raises ``NoAnswer``."""
-        headers = {"Content-Type": "application/json"}
-        if gzipped:
-            headers["Content-Encoding"] = "gzip"
-        return await self._ask("POST", f"{self._base}/events", headers, body)
+        return await self._ask("POST", f"{self._base}/events", _GZIPPED if gzipped else {}, body)
 
     async def send_status(self, boot_id: str, body: bytes) -> Answer:
         """PATCH one status report. Raises ``NoAnswer``."""
-        headers = {"Content-Type": "application/json"}
-        return await self._ask("PATCH", f"{self._instances}/{boot_id}/status", headers, body)
+        return await self._ask("PATCH", f"{self._instances}/{boot_id}/status", {}, body)
 
     async def fetch(self, etag: str | None) -> Answer:
         """GET the snapshot, unless it is still one of these ETags. Raises ``NoAnswer``."""
@@ -108,11 +108,23 @@ class Contact:
     async def _ask(
         self, method: str, url: str, headers: dict[str, str], body: bytes | None
     ) -> Answer:
+        if self._connector is None:
+            raise RuntimeError("enter the contact before using it")
+        endpoint = self._endpoints.get((method, url))
+        if endpoint is None:  # three in the life of a process, the boot id being its own
+            fixed = self._headers if body is None else self._headers | _JSON
+            endpoint = self._endpoints[method, url] = Endpoint(method, url, fixed)
         with _no_answer():
-            async with self._open.request(
-                method, url, headers=headers, data=body, allow_redirects=False
-            ) as response:
-                return Answer(response.status, await _bounded(response), _retry_after(response))
+            whole = await ask(
+                self._connector,
+                endpoint,
+                headers,
+                body,
+                most_bytes=ANSWER_BYTES,
+                total_s=SECONDS,
+                connect_s=CONNECT_SECONDS,
+            )
+        return Answer(whole.status, whole.body, _retry_after(whole.headers))
 
 
 class Stream:
@@ -121,12 +133,16 @@ class Stream:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.status = response.status
-        self.retry_after_s = _retry_after(response)
+        self.retry_after_s = _retry_after(response.headers)
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises ``NoAnswer``."""
         with _no_answer():
             return await self._response.content.readany()
+
+    def give_up(self, why: str) -> None:
+        """Who reads gets ``NoAnswer``."""
+        self._response.content.set_exception(TimeoutError(why))
 
 
 @contextmanager
@@ -138,18 +154,10 @@ def _no_answer() -> Iterator[None]:
         raise NoAnswer(f"{type(error).__name__}: {error}") from error
 
 
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
-    pieces, size = [], 0
-    async for piece in response.content.iter_chunked(2**16):
-        size += len(piece)
-        if size > ANSWER_BYTES:
-            raise NoAnswer(f"the answer is longer than {ANSWER_BYTES} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    text = response.headers.get("Retry-After", "")
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    text = headers.get("Retry-After")
+    if text is None:
+        return None
     seconds = number(text)
     if seconds is None and (at := instant(text)) is not None:
         seconds = (at - datetime.now(UTC)).total_seconds()

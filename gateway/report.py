@@ -17,7 +17,7 @@ import msgspec
 
 from controlplane.domain.backoff import BackoffPolicy
 from controlplane.wire.events import Receipt
-from gateway.clock import Clock, first
+from gateway.clock import Clock
 from gateway.contact import Answer, Contact, NoAnswer
 from gateway.outbox import Outbox, Sealed
 from gateway.spool import Spool
@@ -143,7 +143,7 @@ class Reporter:
         while True:
             if not self._spool.pending and not len(self._spool.outbox):
                 await self._first.wait()
-            await first(self._clock, self._urgent, LINGER_S)
+            await self._clock.first(self._urgent, LINGER_S)
             self._first.clear()
             self._urgent.clear()
             self._spool.seal()

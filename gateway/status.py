@@ -29,7 +29,7 @@ from controlplane.wire.status import (
     SpoolStatus,
     StatusReceipt,
 )
-from gateway.clock import Clock, ClockOffset, first
+from gateway.clock import Clock, ClockOffset
 from gateway.contact import Answer, Contact, NoAnswer
 from gateway.live import Live
 from gateway.local_overrides import LocalOverrides
@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S = 10.0
 COALESCE_S = 0.05
 SETTLE_S = 1.0
-"""How long a report waits for the disk: a stalled one must not make this instance look silent."""
+"""How long a report waits for the disk: a stalled one must not make this instance look silent. Then
+it says what is enforced, and that a restart would not begin with it."""
 REFUSED_WAIT_S = 30.0
 
 BACKOFF = BackoffPolicy(base_seconds=0.5, factor=2.0, cap_seconds=8.0)
@@ -98,11 +99,11 @@ class StatusSender:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await first(self._clock, self._wake, HEARTBEAT_S)
+            await self._clock.first(self._wake, HEARTBEAT_S)
             since = self._clock.monotonic() - self._sent_at
             if since < COALESCE_S:
                 await self._clock.sleep(COALESCE_S - since)
-            await first(self._clock, self._watcher.settled, SETTLE_S)
+            await self._clock.first(self._watcher.settled, SETTLE_S)
             self._wake.clear()
             again = await self._send(goodbye=False)
             if again is None:
@@ -113,7 +114,7 @@ class StatusSender:
             else:
                 # After it hung, what it missed meanwhile is told with the first word on the stream.
                 self._watcher.alive.clear()
-                await first(self._clock, self._watcher.alive, again.after_s)
+                await self._clock.first(self._watcher.alive, again.after_s)
             self._wake.set()
 
     async def goodbye(self) -> None:
@@ -174,6 +175,7 @@ class StatusSender:
             applied_generation=in_force.generation,
             applied_hash=in_force.hash,
             applied_at=in_force.applied_at,
+            checkpointed_generation=self._watcher.checkpointed_generation,
             config_source=in_force.source,
             items=live.items()[:2000],
             circuits=circuits[:600],

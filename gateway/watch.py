@@ -2,8 +2,8 @@
 
 Invariants: what runs is only ever replaced by a snapshot that was read whole; a lower generation of
 the same epoch is ignored; a snapshot that was refused for good is not asked for a second time;
-a snapshot is on the disk before it is reported as applied; no fault of the control plane, the
-network or the disk ends this or touches what is in force.
+a snapshot is in force at once, and reported once it is on the disk, or as not being there; no fault
+of the control plane, the network or the disk ends this or touches what is in force.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from controlplane.wire.desired import Bookmark
 from controlplane.wire.status import ConfigSource
 from gateway import snapshot, sse
 from gateway.checkpoint import Checkpoint
-from gateway.clock import Clock, ClockOffset, first
+from gateway.clock import Clock, ClockOffset
 from gateway.contact import Contact, NoAnswer, Stream
 from gateway.live import Live
+from gateway.saving import Saver
 from gateway.snapshot import InForce, Received, SnapshotRefused
 
 log = logging.getLogger(__name__)
@@ -53,16 +54,15 @@ class Watcher:
     ) -> None:
         self._contact = contact
         self._live = live
-        self._checkpoint = checkpoint
         self._clock = clock
         self._offset = offset
         self._draw = draw
         self._fetch = asyncio.Event()
         self._failures = 0
-        self._saving = asyncio.Lock()
-        self.settled = asyncio.Event()
-        """Cleared while a snapshot that is in force is not yet on the disk."""
-        self.settled.set()
+        self._reading_since: float | None = None
+        """While the stream is waited for: since when."""
+        self._saver = Saver(checkpoint, live, clock, offset)
+        self.settled = self._saver.settled
         self.on_epoch: Callable[[str], None] = _nothing
         """Called with the control plane's epoch, whenever an answer names it."""
         self.streaming = False
@@ -75,6 +75,11 @@ class Watcher:
     def fetch_soon(self) -> None:
         """Somebody has heard of another generation or epoch than ours."""
         self._fetch.set()
+
+    @property
+    def checkpointed_generation(self) -> int:
+        """Of the epoch in force, the newest one that a restart would begin with."""
+        return self._saver.generation
 
     def heard(self, epoch: str, generation: int, instances: int) -> None:
         """An answer said what the control plane has; fetch when it is more than ours."""
@@ -129,34 +134,47 @@ class Watcher:
             if stream.status != 200:
                 self._fails(f"{stream.status}")
                 return stream.retry_after_s
-            frames = sse.Frames()
-            while piece := await self._next_piece(stream):
-                for frame in frames.feed(piece):
-                    self._failures = 0
-                    self.streaming = True
-                    self.alive.set()
-                    await self._frame(frame)
+            silence = asyncio.create_task(self._end_when_silent(stream))
+            try:
+                await self._read(stream)
+            finally:
+                silence.cancel()
+                self._reading_since = None
             if not self.streaming:
                 self._fails("the stream ended without a word")
             return None
 
-    async def _next_piece(self, stream: Stream) -> bytes:
-        """The next bytes, empty at the end. Raises ``NoAnswer`` after 25 s of silence."""
-        reading = asyncio.ensure_future(stream.read())
-        silence = asyncio.ensure_future(self._clock.sleep(SILENCE_S))
-        try:
-            await asyncio.wait({reading, silence}, return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
-                return reading.result()
-        finally:
-            silence.cancel()
-            if not reading.done():
-                reading.cancel()
-        raise NoAnswer(f"nothing heard for {SILENCE_S:g} s")
+    async def _read(self, stream: Stream) -> None:
+        """To the end. Raises ``NoAnswer``, also after 25 s of silence."""
+        frames = sse.Frames()
+        while True:
+            self._reading_since = self._clock.monotonic()
+            piece = await stream.read()
+            self._reading_since = None
+            if not piece:
+                return
+            for frame in frames.feed(piece):
+                self._failures = 0
+                self.streaming = True
+                self.alive.set()
+                self._frame(frame)
 
-    async def _frame(self, frame: sse.Frame) -> None:
+    async def _end_when_silent(self, stream: Stream) -> None:
+        """One timer for a stream: one for each piece cost more than the reading of it (measured).
+
+        While we do not read, nobody else is silent.
+        """
+        while True:
+            since, now = self._reading_since, self._clock.monotonic()
+            left = SILENCE_S if since is None else since + SILENCE_S - now
+            if left <= 0:
+                stream.give_up(f"nothing heard for {SILENCE_S:g} s")
+                return
+            await self._clock.sleep(left)
+
+    def _frame(self, frame: sse.Frame) -> None:
         if frame.event == "snapshot":
-            await self._offer(frame.data, "Stream")
+            self._offer(frame.data, "Stream")
         elif frame.event == "bookmark":
             seen = msgspec.json.decode(frame.data, type=Bookmark)
             self.heard(seen.epoch, seen.generation, seen.instances)
@@ -172,8 +190,9 @@ class Watcher:
         while True:
             wait = RECONCILE_S if self.streaming else POLL_S
             # Spread over the period, or every gateway polls in the same second for ever.
-            asked = await first(self._clock, self._fetch, wait * (0.75 + self._draw() / 2))
+            asked = await self._clock.first(self._fetch, wait * (0.75 + self._draw() / 2))
             self._fetch.clear()
+            self._saver.again()
             before, floor = self._live.in_force, 0.0
             try:
                 floor = await self._poll(unconditional=asked)
@@ -193,7 +212,7 @@ class Watcher:
         etags = ", ".join(f'"{generation}-{hash_}"' for generation, hash_ in known)
         answer = await self._contact.fetch(etags or None)
         if answer.status == 200:
-            await self._offer(answer.body, "Poll")
+            self._offer(answer.body, "Poll")
         elif answer.status == 304:
             if self.refused is None:
                 self._live.confirmed(self._source, None)
@@ -217,7 +236,9 @@ class Watcher:
 
     # --- taking a snapshot --------------------------------------------------------------------
 
-    async def _offer(self, raw: bytes, source: ConfigSource) -> None:
+    def _offer(self, raw: bytes, source: ConfigSource) -> None:
+        """Put a snapshot in force, and then on the disk, for which nothing here waits: what comes
+        next is in force at once however long a disk stalls."""
         try:
             received = snapshot.read(raw, self._live.config.gateway.name)
             self.on_epoch(received.epoch)
@@ -231,33 +252,15 @@ class Watcher:
             if received.generation == ours.generation:
                 self._live.confirmed(source, received.instances)
             return
-        self.settled.clear()
         self.refused = None
-        try:
-            now = self._clock.monotonic()
-            self._live.apply(received, source, now, self._control_plane_wall())
-            await self._save(received)
-        finally:
-            self.settled.set()
+        self._live.apply(received, source, self._clock.monotonic(), self._control_plane_wall())
+        self._saver.put(received)
 
     def _refuse(self, error: SnapshotRefused) -> None:
         if self.refused is None or self.refused.of != error.of:
             log.error("a snapshot is refused, what runs stays: %s", error)
             self.refused = error
             self._live.on_change()
-
-    async def _save(self, received: Received) -> None:
-        async with self._saving:
-            if self._live.in_force.hash != received.hash:
-                return  # a newer one is in force and is saved by its own call
-            offset, last_good = self._offset.offset_s or 0.0, self._live.last_good()
-            try:
-                await asyncio.to_thread(
-                    self._checkpoint.save, received.raw, self._clock.wall(), offset, last_good
-                )
-            except OSError as error:
-                # It is in force all the same, and that is what a report is about.
-                log.error("the configuration in force is not on the disk: %s", error)
 
     def _control_plane_wall(self) -> datetime:
         return self._offset.corrected(self._clock.wall())

@@ -106,7 +106,12 @@ class LocalOverride(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class InstanceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One report of one instance."""
+    """One report of one instance.
+
+    ``checkpointed_generation``: of this epoch, what a restart without a control plane would begin
+    with; below ``applied_generation`` while a disk stalls or is full. None from those who do not
+    say.
+    """
 
     slot: Name
     seq: Annotated[int, Meta(ge=1, le=2**53)]
@@ -129,6 +134,7 @@ class InstanceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused_generation: Count = 0
     refused_reason: Text = ""
     goodbye: bool = False
+    checkpointed_generation: Count | None = None
 
 
 class StatusReceipt(Struct, frozen=True, kw_only=True):

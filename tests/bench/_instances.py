@@ -9,7 +9,6 @@ report (``longest_s``), how many were sent and not taken, and this process's pro
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import socket
 import sys
@@ -21,6 +20,7 @@ from uuid import uuid4
 
 from controlplane.domain.circuit import Circuit
 from controlplane.wire.status import SpoolStatus
+from gateway import collector
 from gateway.checkpoint import Checkpoint
 from gateway.clock import ClockOffset, SystemClock
 from gateway.config import Config, ControlPlane, Listener, Provider, Route, Target
@@ -114,9 +114,7 @@ async def main() -> None:
                 tasks += [asyncio.create_task(run()) for run in runs]
         while not all(live.in_force.generation for live in lives):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        # A gateway's collector looks at one instance; this one's would look at all, each time.
-        gc.collect()
-        gc.freeze()
+        collector.settle()
         print("ready", flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
             print(json.dumps(Timed.seen()), flush=True)

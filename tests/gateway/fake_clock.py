@@ -32,6 +32,17 @@ class FakeClock:
         heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), done))
         await done
 
+    async def first(self, event: asyncio.Event, seconds: float) -> bool:
+        if event.is_set():
+            return True
+        waits = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(self.sleep(seconds))}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        return event.is_set()
+
     def step(self, seconds: float) -> None:
         """Move both clocks; nobody is woken."""
         self._now += seconds

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -116,10 +117,9 @@ async def test_a_report_reads_as_the_contract_says(reporting: Reporting) -> None
     assert {b.scope for b in report.budgets} == {"system/", "tenant/acme", "circuit/south/large"}
 
 
-async def test_nothing_is_reported_as_applied_before_it_is_on_the_disk(
-    reporting: Reporting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status, "SETTLE_S", 3600.0)
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set: the disk writes."""
     gate = threading.Event()
     real = Checkpoint.save
 
@@ -128,19 +128,50 @@ async def test_nothing_is_reported_as_applied_before_it_is_on_the_disk(
         real(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Checkpoint, "save", slow)
+    return gate
+
+
+async def test_what_is_reported_is_on_the_disk_before(
+    reporting: Reporting, disk: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "SETTLE_S", 3600.0)
     async with reporting.running():
         await reporting.reports(1)
         assert reporting.watcher is not None
-        taking = asyncio.create_task(reporting.watcher._offer(build.snapshot_bytes(2), "Stream"))
-        await until(lambda: reporting.live.in_force.generation == 2)
+        reporting.watcher._offer(build.snapshot_bytes(2), "Stream")
+        assert reporting.live.in_force.generation == 2
         await reporting.clock.advance(60)
         await asyncio.sleep(0.05)
         assert len(reporting.double.statuses) == 1
-        gate.set()
-        await taking
+        disk.set()
         await reporting.reports(2)
-        assert reporting.double.statuses[1]["applied_generation"] == 2
+        told = reporting.double.statuses[1]
+        assert (told["applied_generation"], told["checkpointed_generation"]) == (2, 2)
         assert (reporting.directory / "0.json").exists()
+
+
+async def test_while_the_disk_stalls_it_says_what_is_enforced_and_what_is_not_saved(
+    reporting: Reporting, disk: threading.Event
+) -> None:
+    async with reporting.running():
+        await reporting.reports(1)
+        assert reporting.double.statuses[0]["checkpointed_generation"] == 0
+        assert reporting.watcher is not None
+        reporting.watcher._offer(build.snapshot_bytes(2), "Stream")
+        await reporting.clock.advance_until(lambda: len(reporting.double.statuses) == 2)
+        # What comes next is enforced too, without waiting for what came before it.
+        reporting.watcher._offer(build.snapshot_bytes(3), "Stream")
+        await reporting.clock.advance_until(lambda: len(reporting.double.statuses) == 3)
+        told = [(s["applied_generation"], s["checkpointed_generation"]) for s in _last(reporting)]
+        assert told == [(2, 0), (3, 0)]
+        disk.set()
+        await until(reporting.watcher.settled.is_set)
+        await reporting.clock.advance_until(lambda: len(reporting.double.statuses) == 4)
+        assert reporting.double.statuses[3]["checkpointed_generation"] == 3
+
+
+def _last(reporting: Reporting) -> list[dict[str, Any]]:
+    return reporting.double.statuses[1:]
 
 
 async def test_a_failed_report_goes_again_with_the_first_word_on_the_stream(
