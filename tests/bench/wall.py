@@ -36,6 +36,7 @@ from tests.bench._stand import (
     postgres,
     web,
 )
+from tests.bench._wall_trace import traced
 from tests.bench._wall_viewers import Viewers, counting, viewers
 from tests.bench.figures import Figure, say
 from tests.browser import chromium
@@ -107,6 +108,7 @@ def measure() -> Iterator[Figure]:
             with viewers(stand.port, _header(cookies), SOCKETS) as seen:
                 yield from _to_pixels(fleet, page, ids)
                 yield from _under_load(stand, fleet, page, ids, seen)
+                yield from traced(browser, page)
             page.context.close()
             yield from _without_viewers(stand, fleet)
 

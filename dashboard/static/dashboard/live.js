@@ -11,7 +11,7 @@ export class Live {
     this.heard = performance.now();
     this.failures = 0;
     this.retryAt = null;
-    this.shown = null; // {epoch, version, at} of what is on screen
+    this.shown = null; // {epoch, version, at} of what was handed on, to be on screen at once or soon
     this.based = false; // this connection's patches continue what is on screen
     setInterval(() => this.watch(), 500);
     document.addEventListener("visibilitychange", () => this.seen());

@@ -53,11 +53,16 @@ function state() {
   say(document.getElementById("stale-retry"), seconds > 0 ? `Retry in ${seconds} s.` : lost.act ? "" : "Asking again.");
 }
 
-// Opens the page's socket. `onLive` decides what the server's time means for what is shown.
-export function listen({ onFrame, onLive = live, onStale: told = () => {}, onRetry = () => {} }) {
+// Opens the page's socket. `onLive` decides what the server's time means for what is shown; `onLost` is
+// called before the page says that it is not now, `onStale` when it has begun to say so.
+export function listen({ onFrame, onLive = live, onLost = () => {}, onStale: told = () => {}, onRetry = () => {} }) {
   onStale = told;
+  const lose = (...given) => {
+    onLost();
+    stale(...given);
+  };
   const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-  const connection = new Live(`${scheme}//${location.host}${body.dataset.socket}`, { onFrame, onLive, onLost: stale });
+  const connection = new Live(`${scheme}//${location.host}${body.dataset.socket}`, { onFrame, onLive, onLost: lose });
   document.getElementById("reconnect").addEventListener("click", () => {
     if (lost?.act) location.reload();
     else connection.connect();

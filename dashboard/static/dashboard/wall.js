@@ -1,48 +1,86 @@
-// The wall: patches what the server's frames say, keeps the order still under the reader's hand,
-// and says at once when what it shows is not now.
-import { listen } from "./standing.js";
-import { known, patch, say } from "./patch.js";
+// The wall: shows what the server's frames say, a few cards between two paints and the worst first,
+// keeps the order still under the reader's hand, and says at once when what it shows is not now.
+import { listen, live } from "./standing.js";
+import { known, patch, remember, say } from "./patch.js";
 import { clock } from "./words.js";
 import { serverNow, typing } from "./page.js";
+import { Order } from "./wall_order.js";
+import { Pending } from "./wall_pending.js";
+import { slices } from "./wall_slices.js";
 
+const GLOW_MS = 600; // each of two stages
+const SAID = 5; // circuits by name, in one announcement
 const body = document.body;
 const wall = document.getElementById("wall");
 const zones = { card: document.getElementById("attention"), tile: document.getElementById("healthy") };
 const cards = new Map([...wall.querySelectorAll("[data-id]")].map((node) => [node.dataset.id, node]));
 const gateways = new Map([...document.querySelectorAll(".gateway[data-id]")].map((n) => [n.dataset.id, n]));
-for (const [id, node] of cards) patch(node, { id, kind: node.className.split(" ")[0] }, serverNow());
+for (const [id, node] of cards) remember(node, { id, kind: node.className.split(" ")[0] });
 
-let order = null; // the newest order that was sent
-let by = "worst";
+// ---- frames: what is received waits until a slice shows it
 
-// ---- frames
+const pending = new Pending();
+const order = new Order(cards, zones, remade);
+const showing = slices(showOne, (all) => {
+  glowing();
+  if (all && order.by !== "worst") filter(); // a heading over nothing is not shown
+  const at = pending.shown();
+  if (at !== null) live(at);
+});
+order.onFree = showing.ask;
 
-function apply(frame) {
-  const now = serverNow();
-  if (frame.type === "snapshot") takeAway(cards, Object.keys(frame.cards));
-  if (frame.type === "snapshot") takeAway(gateways, Object.keys(frame.gateways));
-  if (frame.strip) {
-    patchAll("strip", frame.strip, now);
-    hands();
-  }
-  if (frame.titles) patchAll("titles", frame.titles, now);
-  if (frame.density) wall.dataset.density = frame.density;
-  for (const [id, fields] of Object.entries(frame.gateways ?? {})) place(gateways, "gateway", id, fields, now);
-  for (const [id, fields] of Object.entries(frame.cards ?? {})) {
-    update(id, frame.type === "snapshot" ? whole(id, fields) : fields, now);
-  }
-  for (const id of frame.cards_gone ?? []) remove(cards, id);
-  for (const id of frame.gateways_gone ?? []) remove(gateways, id);
-  if (frame.order) order = frame.order;
-  if (order && !frozen()) arrange();
-  else if (order) offer();
-  filter();
+function receive(frame) {
+  pending.add(frame);
+  if (frame.order) order.take(frame.order);
+  waiting = null;
+  showing.ask();
 }
 
-// A snapshot is everything: what a card has no more is taken back.
-function whole(id, fields) {
+let waiting = null; // ids in the order in which they are shown; null: to be sorted anew
+const unseen = new WeakSet(); // cards outside the window, which the browser neither lays out nor paints
+wall.addEventListener("contentvisibilityautostatechange", ({ target, skipped }) => {
+  if (skipped) unseen.add(target);
+  else unseen.delete(target);
+}, true);
+
+// One unit of a slice.
+function showOne() {
+  if (pending.first !== null) {
+    showFirst(pending.takeFirst());
+    return 1;
+  }
+  if (pending.cards.size === 0) return order.step(performance.now()) ? 1 : null;
+  waiting ??= pending.ids(order.rank).reverse();
+  const id = waiting.pop();
+  return showCard(id) && !unseen.has(cards.get(id)) ? 1 : 0;
+}
+
+function showFirst(first) {
+  const now = serverNow();
+  if (first.snapshot) {
+    takeAway(cards, first.snapshot);
+    takeAway(gateways, new Set(Object.keys(first.gateways)));
+  }
+  if (Object.keys(first.strip).length > 0) {
+    patchAll("strip", first.strip, now);
+    hands();
+  }
+  if (Object.keys(first.titles).length > 0) {
+    patchAll("titles", first.titles, now);
+    chosen();
+  }
+  if (first.density) wall.dataset.density = first.density;
+  for (const [id, fields] of Object.entries(first.gateways)) place(id, fields, now);
+  for (const id of first.gone) remove(cards, id);
+  for (const id of first.gateways_gone) remove(gateways, id);
+}
+
+function showCard(id) {
+  const { fields, whole } = pending.take(id);
+  if (!whole) return update(id, fields);
+  // A snapshot is everything: what a card has no more is taken back.
   const none = Object.keys(cards.has(id) ? known(cards.get(id)) : {}).map((name) => [name, null]);
-  return { ...Object.fromEntries(none), ...fields };
+  return update(id, { ...Object.fromEntries(none), ...fields });
 }
 
 function patchAll(name, fields, now) {
@@ -65,170 +103,107 @@ hands();
 function remove(map, id) {
   map.get(id)?.remove();
   map.delete(id);
+  order.unsettle();
 }
 
 function takeAway(map, present) {
-  const stays = new Set(present);
-  for (const id of map.keys()) if (!stays.has(id)) remove(map, id);
+  for (const id of map.keys()) if (!present.has(id)) remove(map, id);
 }
 
-function made(kind, id, fields, now) {
+function made(kind, id, fields) {
   const node = document.getElementById(`${kind}-template`).content.firstElementChild.cloneNode(true);
-  patch(node, { ...fields, id }, now);
-  window.htmx?.process(node);
+  patch(node, { ...fields, id }, serverNow());
   return node;
 }
 
-function place(map, kind, id, fields, now) {
-  let node = map.get(id);
-  if (node) return patch(node, fields, now);
-  node = made(kind, id, fields, now);
-  map.set(id, node);
-  document.getElementById("gateways").append(node);
+// A circuit's node as a card or a tile: another node, and the same circuit.
+function remade(kind, id) {
+  const node = made(kind, id, known(cards.get(id)));
+  cards.set(id, node);
+  narrow(node);
+  glow(node);
+  return node;
 }
 
-function update(id, fields, now) {
+function place(id, fields, now) {
+  let node = gateways.get(id);
+  if (node) return patch(node, fields, now);
+  node = made("gateway", id, fields);
+  gateways.set(id, node);
+  return document.getElementById("gateways").append(node);
+}
+
+// True when something was written.
+function update(id, fields) {
   const node = cards.get(id);
   if (!node) {
-    const fresh = made(fields.kind ?? "tile", id, fields, now);
+    const fresh = made(fields.kind ?? "tile", id, fields);
     cards.set(id, fresh);
+    narrow(fresh);
     // Its place comes with the order; until then it stands at the end of its zone.
     if (fresh.matches(".card")) zones.card.append(fresh);
-    else groupOf(fields.provider).querySelector(".tiles").append(fresh);
-    return;
+    else order.groupOf(fields.provider).querySelector(".tiles").append(fresh);
+    order.unsettle();
+    return true;
   }
   const before = known(node);
   const changed = ["state", "desired", "count", "why_strong"].some((f) => f in fields && f in before && fields[f] !== before[f]);
-  patch(node, fields, now);
-  if (changed) {
-    glow(node);
-    announce({ ...before, ...fields });
+  if (changed) announce({ ...before, ...fields });
+  if (order.rank.has(id) && node.matches(".tile") && !order.frozen()) {
+    remember(node, fields);
+    return order.promote(id);
   }
+  const wrote = patch(node, fields, serverNow());
+  if (changed) glow(node);
+  return wrote;
 }
 
+// ---- what has changed glows: 1.2 s in two stages, not in sixty paints a second
+
+let lit = [];
+const litAt = new WeakMap();
 function glow(node) {
-  node.classList.remove("glow");
-  void node.offsetWidth;
-  node.classList.add("glow");
-}
-wall.addEventListener("animationend", (event) => event.target.classList.remove("glow"));
-
-// ---- order: still while a pointer or the focus is on the cards
-
-let hovering = false;
-for (const zone of Object.values(zones)) {
-  zone.addEventListener("pointerenter", () => { hovering = true; });
-  zone.addEventListener("pointerleave", () => { hovering = false; if (order && !frozen()) arrange(); });
-  zone.addEventListener("focusout", () => setTimeout(() => { if (order && !frozen()) arrange(); }));
+  lit.push(node);
 }
 
-function frozen() {
-  return hovering || zones.card.contains(document.activeElement) || zones.tile.contains(document.activeElement);
-}
-
-function groupOf(provider, note) {
-  let group = [...zones.tile.children].find((g) => g.dataset.provider === provider);
-  if (!group) {
-    group = document.getElementById("group-template").content.firstElementChild.cloneNode(true);
-    group.dataset.provider = provider;
-    group.querySelector("b").textContent = provider;
-    zones.tile.append(group);
-  }
-  if (note !== undefined) say(group.querySelector("header .quiet"), note);
-  return group;
-}
-
-function wanted() {
-  const ids = [...order.attention];
-  if (by !== "worst") ids.sort((a, b) => groupName(a).localeCompare(groupName(b)));
-  return ids;
-}
-
-function groupName(id) {
-  return known(cards.get(id) ?? wall)[by] ?? "";
-}
-
-// By provider or by gateway the cards stand under headings: a circuit under the gateway that has most of its trouble.
-const headings = new Map();
-function headed(ids) {
-  if (by === "worst") return ids.map((id) => cards.get(id));
-  const nodes = [];
-  let last = null;
-  for (const id of ids) {
-    const name = groupName(id);
-    if (name !== last) nodes.push(heading(name, ids.filter((other) => groupName(other) === name).length));
-    last = name;
-    nodes.push(cards.get(id));
-  }
-  return nodes;
-}
-
-function heading(name, number) {
-  if (!headings.has(name)) headings.set(name, document.getElementById("heading-template").content.firstElementChild.cloneNode(true));
-  const node = headings.get(name);
-  say(node.querySelector("b"), name || "no gateway in contact");
-  say(node.querySelector("span"), String(number));
-  return node;
-}
-
-function ofKind(id, kind) {
-  let node = cards.get(id);
-  if (node && !node.classList.contains(kind)) {
-    const fields = known(node);
-    const fresh = made(kind, id, fields, serverNow());
-    node.replaceWith(fresh);
-    cards.set(id, fresh);
-    node = fresh;
-    glow(node);
-  }
-  return node;
-}
-
-function inOrder(parent, nodes) {
-  let next = parent.firstElementChild;
+function glowing() {
+  if (lit.length === 0) return;
+  const [nodes, since] = [lit, {}];
+  lit = [];
   for (const node of nodes) {
-    if (node === next) next = next.nextElementSibling;
-    else parent.insertBefore(node, next);
+    litAt.set(node, since);
+    node.classList.remove("fading");
+    node.classList.add("glow");
   }
+  const each = (change) => () => {
+    for (const node of nodes) if (litAt.get(node) === since) change(node.classList);
+  };
+  setTimeout(each((classes) => classes.add("fading")), GLOW_MS);
+  setTimeout(each((classes) => classes.remove("glow", "fading")), 2 * GLOW_MS);
 }
 
-function arrange() {
-  // A node that moves or is made anew loses the focus; a person's place is the circuit.
-  const place = document.activeElement.closest?.("article[data-id]")?.dataset.id;
-  sort();
-  if (place !== undefined && document.activeElement === document.body) cards.get(place)?.focus({ preventScroll: true });
-}
+// ---- the order, by hand
 
-function sort() {
-  document.getElementById("moved").hidden = true;
-  const nodes = headed(wanted().filter((id) => ofKind(id, "card")));
-  for (const node of zones.card.querySelectorAll(".heading")) if (!nodes.includes(node)) node.remove();
-  inOrder(zones.card, nodes);
-  if (by !== "worst") filter();
-  for (const group of order.healthy) {
-    const tiles = groupOf(group.provider, group.note).querySelector(".tiles");
-    inOrder(tiles, group.ids.map((id) => ofKind(id, "tile")).filter(Boolean));
-  }
-  inOrder(zones.tile, order.healthy.map((group) => groupOf(group.provider)));
-  document.getElementById("calm").hidden = order.attention.length > 0;
+document.getElementById("moved").addEventListener("click", sortNow);
+function sortNow() {
+  order.now();
+  filter();
 }
-
-function offer() {
-  const shown = [...zones.card.querySelectorAll(".card")].map((node) => node.dataset.id);
-  const want = wanted();
-  const moving = new Set([...want.filter((id, i) => shown[i] !== id), ...shown.filter((id, i) => want[i] !== id)]);
-  const tag = document.getElementById("moved");
-  tag.hidden = moving.size === 0;
-  say(tag, `${moving.size} ${moving.size === 1 ? "circuit" : "circuits"} would move, press . to sort`);
-}
-document.getElementById("moved").addEventListener("click", arrange);
 for (const button of wall.querySelectorAll("[data-by]")) {
   button.addEventListener("click", () => {
-    by = button.dataset.by;
+    order.by = button.dataset.by;
     for (const each of wall.querySelectorAll("[data-by]")) each.setAttribute("aria-pressed", String(each === button));
-    if (order) arrange();
+    sortNow();
   });
 }
+
+// The dialog is asked for here, because every card that comes would else have to be given to htmx.
+wall.addEventListener("click", (event) => {
+  const link = event.target.closest(".force");
+  if (!link || !window.htmx || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  window.htmx.ajax("GET", link.getAttribute("href"), { source: link, target: "#dialog", swap: "innerHTML" });
+});
 
 // ---- find: narrows what is shown
 
@@ -246,18 +221,25 @@ function fits(node, word) {
   if (word.startsWith("provider:")) return (node.dataset.provider ?? "").toLowerCase() === word.slice(9);
   return (node.dataset.find ?? "").includes(word);
 }
+let words = [];
+function narrow(node) {
+  node.classList.toggle("filtered-out", !words.every((word) => fits(node, word)));
+}
 function filter() {
-  const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-  for (const node of cards.values()) node.classList.toggle("filtered-out", !words.every((word) => fits(node, word)));
-  for (const node of headings.values()) {
+  words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const node of cards.values()) narrow(node);
+  for (const node of order.headings.values()) {
     let next = node.nextElementSibling;
     while (next?.matches(".card.filtered-out")) next = next.nextElementSibling;
     node.classList.toggle("filtered-out", !next?.matches(".card"));
   }
+  chosen();
+}
+function chosen() {
   for (const link of document.querySelectorAll("#providers a")) {
-    const chosen = new URL(link.href).searchParams.get("q")?.toLowerCase() === find.value.toLowerCase() && find.value !== "";
-    link.toggleAttribute("aria-current", chosen);
-    if (chosen) link.setAttribute("aria-current", "true");
+    const is = new URL(link.href).searchParams.get("q")?.toLowerCase() === find.value.toLowerCase() && find.value !== "";
+    if (is) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
   }
 }
 document.getElementById("providers").addEventListener("click", (event) => {
@@ -293,7 +275,7 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "o") {
     // For a viewer too: the dialog says who can.
     (current ?? wall.querySelector(".card:hover, .tile:hover"))?.querySelector(".force")?.click();
-  } else if (event.key === "." && order) arrange();
+  } else if (event.key === ".") sortNow();
 });
 
 // ---- what a screen reader hears: at most once a second
@@ -304,12 +286,19 @@ function announce(fields) {
 }
 setInterval(() => {
   if (said.size === 0) return;
-  say(document.getElementById("say"), [...said.values()].slice(0, 5).join("; "));
+  const more = said.size > SAID ? `; ${said.size - SAID} more changed` : "";
+  say(document.getElementById("say"), [...said.values()].slice(0, SAID).join("; ") + more);
   said.clear();
 }, 1000);
 
 listen({
-  onFrame: apply,
+  onFrame: receive,
+  onLive: (at) => {
+    pending.still(at);
+    showing.ask();
+  },
+  // What was received is shown whole before the page says of when it is.
+  onLost: showing.finish,
   onStale: (at) => {
     for (const node of document.querySelectorAll(".asof")) say(node, clock(at, serverNow()));
   },
