@@ -13,7 +13,7 @@ from decimal import Decimal
 from urllib.parse import urlencode
 
 from controlplane.reports import wall_rows
-from dashboard import cards, lanes, present, strip
+from dashboard import cards, lanes, present, rail, strip
 from dashboard.cards import Fields
 from dashboard.circuits import CircuitFacts, Rank, facts_of
 from dashboard.fleet import Fleet
@@ -87,7 +87,7 @@ def compose(wall: wall_rows.Wall, before: Board | None = None, *, past: bool = F
         epoch=wall.now.epoch,
         density=density(len(sick), len(circuits)),
         strip=_kept(above, before.strip if before else None),
-        titles=_titles(fleet, circuits, sick),
+        titles=_titles(fleet, circuits, sick) | ({} if past else rail.fields(wall.now, fleet)),
         gateways=_kept_each(lines, before.gateways if before else {}),
         cards=_kept_each(found, before.cards if before else {}),
         attention=tuple(f"c{f.row.id}" for f in sick),

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from controlplane.notify import Wakeups, hub
@@ -164,3 +165,10 @@ def feed() -> Feed:
         _feeds.clear()  # another loop's feed belongs to a loop that has ended
         _feeds[key] = Feed()
     return _feeds[key]
+
+
+def newest(within: timedelta) -> Board | None:
+    """What this process's feed has composed within that time; None: nobody looks at a live page."""
+    boards = [one.board for one in list(_feeds.values()) if one.board is not None and not one.lost]
+    since = datetime.now(UTC) - within
+    return next((board for board in boards if board.at >= since), None)

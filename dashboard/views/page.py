@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,17 +18,25 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
 
 from controlplane.actions.actor import Actor, actor_of_person
 from controlplane.actions.signin import client_address
 from controlplane.errors import Problem
 from controlplane.models import Person, Role
+from controlplane.reports import wall
+from dashboard import feed, rail
+from dashboard.board import Board
+from dashboard.cards import Fields
+from dashboard.fleet import Fleet
 
 # Plotly sizes its parts with style attributes; only pages with a chart allow them.
 PLOTLY_STYLES = {"style-src": ["'unsafe-inline'"]}
 
 View = Callable[..., HttpResponse]
+# A feed with a viewer reads every second; an older board is nobody's present.
+_FRESH = timedelta(seconds=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,10 @@ class Entry:
     glyph: str
     here: bool
     heading: str = ""
+    key: str = ""
+    count: str = ""
+    word: str = ""
+    tone: str = ""
 
 
 _PAGES = [
@@ -111,7 +124,8 @@ def show(
         "today": f"{now.astimezone(zone):%a %-d %b %Y %H:%M:%S %Z}",
         "can_operate": Role(person.role).includes(Role.OPERATOR),
         "can_administer": Role(person.role).includes(Role.ADMIN),
-        "nav": _nav(at),
+        # Fragments have no navigation, and count nothing.
+        "nav": SimpleLazyObject(lambda: _nav(at, context.get("board"))),
         "follows": at in _FOLLOWING and status == 200 and request.method == "GET",
     }
     return render(request, template, common | dict(context), status=status)
@@ -123,7 +137,8 @@ def problem_fields(problem: Problem) -> dict[str, str]:
     return by_field or {"": problem.detail}
 
 
-def _nav(at: str) -> list[Entry]:
+def _nav(at: str, board: Board | None) -> list[Entry]:
+    counts = _counts(board)
     entries = []
     heading = ""
     for group, url, name, glyph in _PAGES:
@@ -133,5 +148,16 @@ def _nav(at: str) -> list[Entry]:
         except NoReverseMatch:
             continue  # a page that this release does not have
         shown, heading = heading, ""
-        entries.append(Entry(name, href, glyph, url == at, shown))
+        key = f"nav_{url}" if url in rail.COUNTED else ""
+        said = [counts.get(f"{key}{part}") or "" for part in ("", "_word", "_tone")]
+        entries.append(Entry(name, href, glyph, url == at, shown, key, *said))
     return entries
+
+
+def _counts(board: Board | None) -> Fields:
+    """Of the page's own board; else as the feed has them; else by one read of the present."""
+    board = board or feed.newest(_FRESH)
+    if board is not None:
+        return board.titles
+    now = wall.read_present()
+    return rail.fields(now, Fleet(now))

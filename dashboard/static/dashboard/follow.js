@@ -77,7 +77,7 @@ function take(fresh) {
     return;
   }
   const left = morph(main, fresh.getElementById("main"));
-  for (const where of [".crumbs", "title"]) {
+  for (const where of [".crumbs", "title", ".rail"]) {
     const [old, now] = [document.querySelector(where), fresh.querySelector(where)];
     if (old && now && old.innerHTML !== now.innerHTML) morph(old, now);
   }
