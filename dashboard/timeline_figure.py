@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -20,6 +20,7 @@ from dashboard.timeline_sheet import Sheet
 
 _ROW, _CHART = 20, 84
 _REASONS = 4
+_LETTERS = 112  # of 11 px that the axis holds on a screen of 1024
 # kind of a span -> (colour, height of its block in a row of 1)
 _BLOCKS = {
     "closed": ("--closed-fill", 0.12),
@@ -148,13 +149,23 @@ def _overrides(sheet: Timeline) -> None:
                 "y": [-place - 1], "offset": above, "width": height,
                 "marker": {"color": colour, "line": {"width": 0}}, "hoverinfo": "skip",
             })  # fmt: skip
-        words = f"{hand.mode} · {hand.created_by} · {hand.reason}"
-        sheet.notes.append({
-            "xref": "x", "yref": y, "x": sheet.local(begin), "y": -place - 0.54, "xshift": 4,
-            "xanchor": "left", "yanchor": "middle", "showarrow": False,
-            "text": present.plotted(present.cut(words, 100)),
-            "font": {"color": "--hand-ink", "size": 11},
-        })  # fmt: skip
+        sheet.notes.append(_hand_words(sheet, y, place, hand, begin))
+
+
+def _hand_words(sheet: Timeline, y: str, place: int, hand: Any, begin: datetime) -> dict[str, Any]:
+    """Whose hand and why, cut to the room on that side of its begin that has more."""
+    whole = sheet.incident.until - sheet.incident.since
+    after = (sheet.incident.until - begin) / whole
+    is_right = after >= 0.3
+    room = int(_LETTERS * (after if is_right else 1 - after))
+    words = f"{hand.mode} · {hand.created_by} · {hand.reason}"
+    return {
+        "xref": "x", "yref": y, "x": sheet.local(begin), "y": -place - 0.54,
+        "xshift": 4 if is_right else -4, "xanchor": "left" if is_right else "right",
+        "yanchor": "middle", "showarrow": False,
+        "text": present.plotted(present.cut(words, max(room, 12))),
+        "font": {"color": "--hand-ink", "size": 11},
+    }  # fmt: skip
 
 
 def _whole(incident: Incident) -> list[Minute | None]:

@@ -16,12 +16,12 @@ from django.views.decorators.http import require_safe
 from controlplane.actions import revisions, routes
 from controlplane.api.setting_objects import alone
 from controlplane.domain.circuit import Circuit as Name
-from controlplane.models import Route
+from controlplane.models import Role, Route
 from controlplane.reports import effect, fleet, progress
 from controlplane.reports.wall import Rates
-from dashboard import cards, events, objects, present
+from dashboard import approvals, cards, events, objects, present
 from dashboard.progress import shown
-from dashboard.views.page import room, show
+from dashboard.views.page import person_of, room, show
 
 
 @require_safe
@@ -57,11 +57,19 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
         events.delivered(str(row.uid), row.updated_at, row.generation),
     )
     site = request.build_absolute_uri("/").rstrip("/")
+    body, targets = alone(row, far, now), _targets(row, now, effect.rates_by_circuit(now))
+    if Role(person_of(request).role).includes(Role.ADMIN):
+        by = person_of(request).username
+        for place, target in enumerate(targets):
+            approve = not target["approved"] or target["ends_soon"]
+            target["approves"] = approve
+            target["command"] = approvals.command(body, place, approve=approve, by=by, now=now)
     context = {
         "row": row,
         "gateways": present.gateways_words(row.gateway, row.selector),
-        "targets": _targets(row, now, effect.rates_by_circuit(now)),
-        "object": objects.page(alone(row, far, now), "routes", happened, site),
+        "targets": targets,
+        "lasts": approvals.LASTS.days,
+        "object": objects.page(body, "routes", happened, site),
         "progress": shown(far, now),
         "history": revisions.history(routes.ROUTES, row.name)[1:50],
     }
@@ -81,6 +89,7 @@ def _target(target: dict[str, Any], now: datetime, rates: dict[Name, Rates]) -> 
         "name": str(name),
         "href": cards.circuit_url(name),
         "approved": approved,
+        "ends_soon": approved and until is not None and until <= now + approvals.SOON,
         "lapsed": bool(target.get("approved", True)) and not approved,
         "by": target.get("approved_by", ""),
         "at": _moment(target.get("approved_at")),
