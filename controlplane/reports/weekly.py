@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -155,7 +154,6 @@ class _Document(Struct, frozen=True):
     rates: list[Rate]
     circuits: dict[str, tuple[str, str, str]]
     gateways: dict[str, str]
-    ready: bool = True
 
 
 def question(week: str, zone: str, by: str, now: datetime) -> Question:
@@ -197,8 +195,11 @@ def weekly(asked: Question, now: datetime) -> Weekly:
         "by": asked.by,
         "now": now,
         "idle": IDLE,
+        "whole_hours": all(at == hour_of(at) for at in midnights),
     }
-    document = _document(values, whole_hours=all(at == hour_of(at) for at in midnights))
+    with connection.cursor() as cursor:
+        cursor.execute(named_sql(_SQL / "weekly.sql"), values)
+        document = msgspec.json.decode(cursor.fetchone()[0], type=_Document)
     sums = _Sums(document)
     name = _namer(asked.by, document)
     keys = sorted(sums.keys(), key=lambda key: (key == NO_KEY, name(key)))
@@ -214,17 +215,6 @@ def weekly(asked: Question, now: datetime) -> Weekly:
         incomplete=start < now - timedelta(days=settings.RAW_RETENTION_DAYS),
         running=now < end,
     )
-
-
-def _document(values: dict[str, Any], *, whole_hours: bool) -> _Document:
-    """From the hours if all of them are derived, which takes milliseconds, else from the events."""
-    with connection.cursor() as cursor:
-        for name in ("weekly_hours", "weekly") if whole_hours else ("weekly",):
-            cursor.execute(named_sql(_SQL / f"{name}.sql"), values)
-            document = msgspec.json.decode(cursor.fetchone()[0], type=_Document)
-            if document.ready:
-                break
-    return document
 
 
 def _namer(by: str, document: _Document) -> Callable[[str], str]:

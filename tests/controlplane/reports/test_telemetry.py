@@ -149,8 +149,9 @@ async def test_served_attempts_of_a_task_that_failed_are_finally_wasted(
     assert (waster.attempts, waster.wasted_gbp, waster.wasted_final_unpriced) == (1, 0, 1)
 
 
-def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    return [plan, *(n for child in plan.get("Plans", []) for n in _nodes(child))]
+def nodes_of(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every node of a plan that Postgres explains as JSON."""
+    return [plan, *(n for child in plan.get("Plans", []) for n in nodes_of(child))]
 
 
 START = (datetime.now(UTC) - timedelta(days=2)).replace(hour=1, minute=0, second=0, microsecond=0)
@@ -197,11 +198,6 @@ RANGE = {"start": START, "end": START + 2 * HOUR}
             {"unused": 0},
             {"rollup_minute_by_time", "circuit_state_instance_id_3f8c11f3"},
         ),
-        (
-            "weekly_hours",
-            RANGE | {"by": "route", "midnights": [START]},
-            {"rollup_hour_split_pkey", "rollup_hour_rate_pkey", "rollup_dirty_pkey"},
-        ),
     ],
 )
 def test_plans_prune_days_and_use_their_indexes(
@@ -219,22 +215,20 @@ def test_plans_prune_days_and_use_their_indexes(
             [START],
         )
         cursor.execute(
-            "INSERT INTO rollup_hour_split"
-            " SELECT split, %s + h * interval '1 hour', -k, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,"
-            " 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0"
-            " FROM unnest('{circuit,gateway,route,tenant}'::text[]) split,"
-            " generate_series(1, 200) h, generate_series(1, 20) k",
+            "INSERT INTO rollup_minute (gateway_id, circuit_id, minute)"
+            " SELECT -g, -c, %s + m * interval '1 minute' FROM generate_series(1, 10) g,"
+            " generate_series(1, 10) c, generate_series(1, 300) m",
             [START],
         )
-        cursor.execute("ANALYZE rollup_circuit_minute, rollup_hour_split")
+        cursor.execute("ANALYZE rollup_circuit_minute, rollup_minute")
         cursor.execute("SET enable_seqscan = off")
         try:
             cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", values)
-            nodes = _nodes(cursor.fetchone()[0][0]["Plan"])
+            nodes = nodes_of(cursor.fetchone()[0][0]["Plan"])
         finally:
             cursor.execute("RESET enable_seqscan")
             cursor.execute("DELETE FROM rollup_circuit_minute WHERE circuit_id < 0")
-            cursor.execute("DELETE FROM rollup_hour_split WHERE key LIKE '-%'")
+            cursor.execute("DELETE FROM rollup_minute WHERE circuit_id < 0")
     used = {node["Index Name"] for node in nodes if "Index Name" in node}
     assert {index.format(day=f"{START:%Y%m%d}") for index in indexes} <= used
     touched = {n["Relation Name"] for n in nodes if "Relation Name" in n}
@@ -269,7 +263,7 @@ def test_the_trail_looks_into_its_own_day_alone() -> None:
                 f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}",
                 wall.trail_values(START + 2 * HOUR - MINUTE),
             )
-            nodes = _nodes(cursor.fetchone()[0][0]["Plan"])
+            nodes = nodes_of(cursor.fetchone()[0][0]["Plan"])
         finally:
             cursor.execute("RESET enable_seqscan")
             cursor.execute("DELETE FROM rollup_minute WHERE gateway_id = -1")
