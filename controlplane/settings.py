@@ -71,10 +71,12 @@ TEMPLATES = [
 # is lost: 100 requests in a row used up all that Postgres has. So such a process has a pool (asgi).
 DATABASE_POOL = env.number("SWITCHGEAR_DATABASE_POOL", 0, low=0, high=1000)
 _POOL = {"min_size": 1, "max_size": DATABASE_POOL, "timeout": 5, "reconnect_timeout": 2}
+# Reports are long statements of small results: a server that compiles such (jit) takes longer over
+# it than they run.
 _OPTIONS = {
     "connect_timeout": 5,
     "options": "-c idle_in_transaction_session_timeout=5000"
-    " -c lock_timeout=2000 -c statement_timeout=30000 -c timezone=UTC",
+    " -c lock_timeout=2000 -c statement_timeout=30000 -c timezone=UTC -c jit=off",
 }
 DATABASES: dict[str, dict[str, Any]] = {
     "default": env.database("DATABASE_URL")

@@ -17,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 _LIMITS = (
     "-c idle_in_transaction_session_timeout=5000 -c lock_timeout=2000"
-    " -c statement_timeout=10000 -c timezone=UTC"
+    " -c statement_timeout=10000 -c timezone=UTC -c jit=off"
 )
 
 # What says nothing of the statement, only that this connection is no more: try again on another.

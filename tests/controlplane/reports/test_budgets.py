@@ -17,7 +17,7 @@ from controlplane.reports import budgets
 from tests import builders
 from tests.controlplane.ingest.batches import batch, budget, now
 from tests.controlplane.ingest.conftest import Sender
-from tests.controlplane.reports.test_telemetry import START, _nodes
+from tests.controlplane.reports.test_telemetry import START, nodes_of
 
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
 STEP = timedelta(minutes=1)
@@ -122,7 +122,7 @@ def test_the_series_prunes_days_and_uses_its_index() -> None:
         cursor.execute("SET enable_seqscan = off")
         try:
             cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", values | {"gateways": None})
-            nodes = _nodes(cursor.fetchone()[0][0]["Plan"])
+            nodes = nodes_of(cursor.fetchone()[0][0]["Plan"])
         finally:
             cursor.execute("RESET enable_seqscan")
     used = {node["Index Name"] for node in nodes if "Index Name" in node}
