@@ -4,12 +4,11 @@ import { listen, live } from "./standing.js";
 import { known, patch, remember, say } from "./patch.js";
 import { clock } from "./words.js";
 import { serverNow, typing } from "./page.js";
+import { announce, glow, glowing } from "./wall_changed.js";
 import { Order } from "./wall_order.js";
 import { Pending } from "./wall_pending.js";
 import { slices } from "./wall_slices.js";
 
-const GLOW_MS = 600; // each of two stages
-const SAID = 5; // circuits by name, in one announcement
 const body = document.body;
 const wall = document.getElementById("wall");
 const zones = { card: document.getElementById("attention"), tile: document.getElementById("healthy") };
@@ -57,35 +56,33 @@ function showOne() {
 
 function showFirst(first) {
   const now = serverNow();
-  if (first.snapshot) {
+  const isWhole = first.snapshot !== null;
+  if (isWhole) {
     takeAway(cards, first.snapshot);
     takeAway(gateways, new Set(Object.keys(first.gateways)));
   }
-  if (Object.keys(first.strip).length > 0) {
-    patchAll("strip", first.strip, now);
-    hands();
-  }
-  if (Object.keys(first.titles).length > 0) {
-    patchAll("titles", first.titles, now);
-    chosen();
-  }
-  if (first.density) wall.dataset.density = first.density;
-  for (const [id, fields] of Object.entries(first.gateways)) place(id, fields, now);
   for (const id of first.gone) remove(cards, id);
   for (const id of first.gateways_gone) remove(gateways, id);
+  for (const name of ["strip", "titles"]) {
+    for (const root of document.querySelectorAll(`[data-fields="${name}"]`)) {
+      patch(root, isWhole ? whole(root, first[name]) : first[name], now);
+    }
+  }
+  hands();
+  chosen();
+  if (first.titles.page) document.title = `${first.titles.page} · Switchgear`;
+  if (first.density) wall.dataset.density = first.density;
+  for (const [id, fields] of Object.entries(first.gateways)) place(id, fields, isWhole, now);
+}
+
+// A snapshot is everything: what a node has no more is taken back.
+function whole(node, fields) {
+  return { ...Object.fromEntries(Object.keys(known(node)).map((name) => [name, null])), ...fields };
 }
 
 function showCard(id) {
-  const { fields, whole } = pending.take(id);
-  if (!whole) return update(id, fields);
-  // A snapshot is everything: what a card has no more is taken back.
-  const none = Object.keys(cards.has(id) ? known(cards.get(id)) : {}).map((name) => [name, null]);
-  return update(id, { ...Object.fromEntries(none), ...fields });
-}
-
-function patchAll(name, fields, now) {
-  for (const root of document.querySelectorAll(`[data-fields="${name}"]`)) patch(root, fields, now);
-  if (name === "titles" && fields.page) document.title = `${fields.page} · Switchgear`;
+  const { fields, whole: isWhole } = pending.take(id);
+  return update(id, isWhole && cards.has(id) ? whole(cards.get(id), fields) : fields);
 }
 
 // Who has the incident, and whether something of mine is in force: each person's own view of it.
@@ -125,9 +122,9 @@ function remade(kind, id) {
   return node;
 }
 
-function place(id, fields, now) {
+function place(id, fields, isWhole, now) {
   let node = gateways.get(id);
-  if (node) return patch(node, fields, now);
+  if (node) return patch(node, isWhole ? whole(node, fields) : fields, now);
   node = made("gateway", id, fields);
   gateways.set(id, node);
   return document.getElementById("gateways").append(node);
@@ -156,30 +153,6 @@ function update(id, fields) {
   const wrote = patch(node, fields, serverNow());
   if (changed) glow(node);
   return wrote;
-}
-
-// ---- what has changed glows: 1.2 s in two stages, not in sixty paints a second
-
-let lit = [];
-const litAt = new WeakMap();
-function glow(node) {
-  lit.push(node);
-}
-
-function glowing() {
-  if (lit.length === 0) return;
-  const [nodes, since] = [lit, {}];
-  lit = [];
-  for (const node of nodes) {
-    litAt.set(node, since);
-    node.classList.remove("fading");
-    node.classList.add("glow");
-  }
-  const each = (change) => () => {
-    for (const node of nodes) if (litAt.get(node) === since) change(node.classList);
-  };
-  setTimeout(each((classes) => classes.add("fading")), GLOW_MS);
-  setTimeout(each((classes) => classes.remove("glow", "fading")), 2 * GLOW_MS);
 }
 
 // ---- the order, by hand
@@ -277,19 +250,6 @@ document.addEventListener("keydown", (event) => {
     (current ?? wall.querySelector(".card:hover, .tile:hover"))?.querySelector(".force")?.click();
   } else if (event.key === ".") sortNow();
 });
-
-// ---- what a screen reader hears: at most once a second
-
-const said = new Map();
-function announce(fields) {
-  said.set(fields.id, `${fields.model ?? ""} ${fields.region ?? ""} ${fields.state ?? ""} ${fields.count ?? ""}`.trim());
-}
-setInterval(() => {
-  if (said.size === 0) return;
-  const more = said.size > SAID ? `; ${said.size - SAID} more changed` : "";
-  say(document.getElementById("say"), [...said.values()].slice(0, SAID).join("; ") + more);
-  said.clear();
-}, 1000);
 
 listen({
   onFrame: receive,

@@ -9,7 +9,7 @@ export class Pending {
     this.cards = new Map(); // id -> {fields, whole, turn}; whole: what it does not name is taken back
     this.gone = new Set();
     this.first = null; // what is shown before any card: strip, titles, density, gateways
-    this.snapshot = false; // cards and gateways that are not in it are taken away
+    this.snapshot = false; // what is not in it is taken away
     this.turn = 0;
     this.heads = []; // [turn, at] of what may be said to be shown, oldest first
   }
@@ -33,11 +33,10 @@ export class Pending {
     if (frame.density) first.density = frame.density;
     for (const [id, fields] of Object.entries(frame.gateways ?? {})) {
       first.gateways[id] = { ...first.gateways[id], ...fields };
-      first.gateways_gone = first.gateways_gone.filter((one) => one !== id);
     }
     for (const id of frame.gateways_gone ?? []) {
       delete first.gateways[id];
-      first.gateways_gone.push(id);
+      first.gateways_gone.push(id); // taken away before any comes: one that comes again is a new one
     }
     for (const [id, fields] of Object.entries(frame.cards ?? {})) this.change(id, fields, frame.type === "snapshot");
     for (const id of frame.cards_gone ?? []) {
