@@ -9,6 +9,7 @@ DERIVED = (
     "receipt",
     "batch_gap",
     "dead_letter",
+    "circuit_gone",
     "raw_dropped",
     "rollup_dirty",
     "rollup_minute",

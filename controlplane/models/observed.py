@@ -68,20 +68,28 @@ jsonb_to_recordset(%s::jsonb) AS r(
     counters jsonb, override_uid text, would_be text, ramp_percent smallint, stuck boolean,
     keys_ready int, keys_total int, keys_note text)
 """
-_INSERT = f"""
+_INSERT = """
 INSERT INTO circuit_state AS s (
     gateway_id, instance_id, circuit_id, number, state, since, cause, mode, reported_at,
     next_probe_at, counters, override_uid, would_be, ramp_percent, stuck,
     keys_ready, keys_total, keys_note)
 SELECT gateway_id, instance_id, circuit_id, number, state, since, cause, mode, reported_at,
-    next_probe_at, COALESCE(counters, '{{}}'), override_uid, would_be, ramp_percent, stuck,
+    next_probe_at, COALESCE(counters, '{}'), override_uid, would_be, ramp_percent, stuck,
     keys_ready, keys_total, keys_note
-FROM {_RECORD} ORDER BY gateway_id, instance_id, circuit_id
+FROM """
+_ON_CONFLICT = """
+ORDER BY gateway_id, instance_id, circuit_id
 ON CONFLICT (gateway_id, instance_id, circuit_id) DO UPDATE SET
+"""
+# What happened to a breaker before a report that had it no more is history (watch/reports).
+_NOT_GONE = """
+WHERE NOT EXISTS (
+    SELECT FROM circuit_gone g
+    WHERE g.instance_id = r.instance_id AND g.circuit_id = r.circuit_id AND g.at > r.since)
 """
 # A transition of the number that a report has told already adds only what reports do not know.
 _FOLD_TRANSITIONS = (
-    _INSERT
+    f"{_INSERT}{_RECORD}{_NOT_GONE}{_ON_CONFLICT}"
     + """
     number = EXCLUDED.number,
     counters = EXCLUDED.counters,
@@ -97,7 +105,7 @@ WHERE EXCLUDED.number > s.number OR (EXCLUDED.number = s.number AND s.counters =
 """
 )
 _FOLD_REPORTS = (
-    _INSERT
+    f"{_INSERT}{_RECORD}{_ON_CONFLICT}"
     + """
     number = EXCLUDED.number,
     counters = CASE WHEN EXCLUDED.number > s.number THEN '{}' ELSE s.counters END,

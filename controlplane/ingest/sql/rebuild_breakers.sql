@@ -1,6 +1,7 @@
--- Every breaker with a transition in [start, end), from the highest one. Where a status report has
--- told of a higher number than any transition that has come, the report stands; what only reports
--- know (mode and override of the moment, ramp, keys) is left as it is.
+-- Every breaker with a transition in [start, end), from the highest one, by the rules of the fold.
+-- Where a status report has told of a higher number than any transition that has come, or speaks of
+-- the same number and so knows more of it, the report stands; what only reports know (override of
+-- the moment, ramp, keys) is left as it is, and a breaker that a report took off stays off.
 WITH newest AS (
     SELECT DISTINCT ON (t.gateway_id, t.instance_id, t.circuit_id) t.*
     FROM transition t
@@ -9,6 +10,10 @@ WITH newest AS (
     -- What stands for many circuits has no one breaker.
     JOIN circuit c ON c.id = t.circuit_id AND c.provider <> '(other)'
     WHERE t.occurred_at >= %(start)s AND t.occurred_at < %(end)s
+      AND NOT EXISTS (
+          SELECT FROM circuit_gone g
+          WHERE g.instance_id = t.instance_id AND g.circuit_id = t.circuit_id
+            AND g.at > t.occurred_at)
     ORDER BY t.gateway_id, t.instance_id, t.circuit_id,
              t.number DESC, t.occurred_at DESC, t.id DESC
 )
@@ -22,8 +27,14 @@ SELECT gateway_id, instance_id, circuit_id, number, to_state, occurred_at, cause
     '', '', 100, cause = 'Stuck', ''
 FROM newest
 ON CONFLICT (gateway_id, instance_id, circuit_id) DO UPDATE SET
-    number = EXCLUDED.number, state = EXCLUDED.state, since = EXCLUDED.since,
-    cause = EXCLUDED.cause, next_probe_at = EXCLUDED.next_probe_at,
-    counters = EXCLUDED.counters, stuck = EXCLUDED.stuck,
-    mode = CASE WHEN EXCLUDED.number > s.number THEN EXCLUDED.mode ELSE s.mode END
+    number = EXCLUDED.number, counters = EXCLUDED.counters,
+    (state, since, cause, mode, next_probe_at, stuck) = (
+        SELECT w.state, w.since, w.cause, w.mode, w.next_probe_at, w.stuck
+        FROM (VALUES
+            (true, EXCLUDED.state, EXCLUDED.since, EXCLUDED.cause, EXCLUDED.mode,
+             EXCLUDED.next_probe_at, EXCLUDED.stuck),
+            (false, s.state, s.since, s.cause, s.mode, s.next_probe_at, s.stuck))
+            AS w(anew, state, since, cause, mode, next_probe_at, stuck)
+        JOIN instance i ON i.id = s.instance_id
+        WHERE w.anew = (EXCLUDED.number > s.number OR i.status_seq = 0))
 WHERE EXCLUDED.number >= s.number
