@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 
+from controlplane.cli import task
 from controlplane.cli.client import OK
 from controlplane.cli.explain import kinds
 
@@ -31,6 +32,7 @@ _switchgear() {{
   fi
   if [ "$COMP_CWORD" -eq 2 ]; then
     case "$verb" in
+      get) said="{kinds} {task}" ;;
       {kind_verbs}) said="{kinds}" ;;
       create) said="gateway token" ;;
       completion) said="bash zsh" ;;
@@ -55,7 +57,7 @@ _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 def completion(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Print the script for one shell."""
     found = _verbs(parser)
-    force = [verb for verb, one in found.items() if "--gateway" in _options(one)]
+    force = [verb for verb, one in found.items() if "--selector" in _options(one)]
     cases = "\n".join(
         f'      {verb}) said="{" ".join(_options(one))}" ;;' for verb, one in found.items()
     )
@@ -66,6 +68,7 @@ def completion(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         kind_verbs=_KIND_VERBS.replace(" ", "|"),
         force_verbs="|".join(force),
         kinds=" ".join(kinds()),
+        task=task.NAMES[0],
         ask_s=ASK_S,
     )
     print((_ZSH if options.shell == "zsh" else "") + script, end="")

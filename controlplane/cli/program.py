@@ -3,6 +3,7 @@
   switchgear get circuits
   switchgear force-open openai/gpt-4o --reason "529s since 03:02" --for 30m --watch
   switchgear release --mine
+  switchgear get task batch-7          its attempts, refusals, waits and cost
   switchgear explain override          what an object's fields mean
 
 It reads SWITCHGEAR_URL and SWITCHGEAR_TOKEN, or ~/.config/switchgear/config.toml.
@@ -87,12 +88,15 @@ def _reading(verbs: Any) -> None:
         about = "the same as get --watch: print what changes" if watches else "list, or show one"
         one = _verb(verbs, name, read.get, about, "table wide json yaml name")
         one.add_argument(
-            "kind", help="gateways, circuits, overrides, policies, budgets, routes ..."
+            "kind", help="gateways, circuits, overrides, policies, budgets, routes, task ..."
         )
         one.add_argument("name", nargs="?")
         one.add_argument("-a", "--all", action="store_true", help="overrides that ended, too")
+        if not watches:
+            one.add_argument("--gateway", default="", help="of a task that several know")
+            one.add_argument("--tenant", default="", help="of a task that several know")
         _watching(one)
-        one.set_defaults(watch=watches)
+        one.set_defaults(**({"watch": True, "gateway": "", "tenant": ""} if watches else {}))
     one = _verb(verbs, "describe", read.describe, "everything about one object")
     one.add_argument("kind")
     one.add_argument("name")
