@@ -188,6 +188,8 @@ class Agent:
                     self._asked.add(box.identity.instance)
                 await sender_of(adopted).send_all()
                 self._adopted.remove(adopted)
+                # What was lost of it stays lost after it is gone.
+                self.spool.dropped.update(box.dropped)
                 adopted.finish()
             await self._clock.sleep(ADOPT_EVERY_S)
 
@@ -206,11 +208,13 @@ class Agent:
         oldest = [box.oldest_at for box in boxes if box.oldest_at] + (
             [own.oldest_at] if own.oldest_at else []
         )
+        dropped = sum((box.dropped for box in boxes), self.spool.dropped)
         return SpoolStatus(
             events=own.events + sum(box.events for box in boxes),
             bytes=own.bytes + sum(box.size for box in boxes),
             oldest_at=min(oldest, default=None),
-            dropped=own.dropped + sum(box.dropped.total() for box in boxes),
+            dropped=dropped.total(),
+            dropped_by_kind=dict(dropped),
             acknowledged=self.spool.outbox.kept.highest(self.live.in_force.epoch),
         )
 

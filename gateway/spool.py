@@ -125,6 +125,7 @@ class Spool:
             bytes=self.outbox.size + self._size,
             oldest_at=self.outbox.oldest_at or self._since,
             dropped=self.dropped.total(),
+            dropped_by_kind=dict(self.dropped),
         )
 
     @property

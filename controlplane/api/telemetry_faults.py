@@ -38,7 +38,8 @@ _EXAMPLE = {
             "missingBatches": 3,
             "awaitedBatches": 1,
             "deadLetters": 4,
-            "dropped": 0,
+            "dropped": 41,
+            "droppedByKind": {"attempt": 40, "refusal": 1},
             "late": 120,
             "skewed": 0,
             "slotShared": False,
@@ -69,10 +70,10 @@ def get_telemetry(request: HttpRequest, since: Moment | None = _FROM) -> HttpRes
     """Only instances of which there is something to say.
 
     ``missingBatches``: numbers that did not come although later ones did, for two minutes or more;
-    ``awaitedBatches``: for less, as when a batch overtakes another. ``dropped``: events that
-    the gateway says it had to give up. ``late``: events more than an hour old when they came,
-    ``skewed``: more than five minutes ahead of our clock; both are stored as sent. ``slotShared``:
-    it speaks on although another process has taken its slot.
+    ``awaitedBatches``: for less, as when a batch overtakes another. ``dropped``: events that the
+    gateway says it had to give up, and of which kinds. ``late``: events more than an hour old when
+    they came, ``skewed``: more than five minutes ahead of our clock; both are stored as sent.
+    ``slotShared``: it speaks on although another process has taken its slot.
     """
     begin = since or datetime.now(UTC) - _LATELY
     items = [_lost(one) for one in telemetry.lost_telemetry(begin)]
@@ -108,6 +109,7 @@ def _lost(one: telemetry.Lost) -> dict[str, Any]:
         "awaitedBatches": one.awaited,
         "deadLetters": one.unread,
         "dropped": one.dropped,
+        "droppedByKind": one.dropped_by_kind,
         "late": int(one.late),
         "skewed": int(one.skewed),
         "slotShared": one.slot_shared,

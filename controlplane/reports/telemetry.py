@@ -6,6 +6,7 @@ half-open, [start, end), of aware times; money is £, exact; durations are milli
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -177,6 +178,7 @@ class Lost:
     awaited: int
     unread: int
     dropped: int
+    dropped_by_kind: dict[str, int]
     late: int
     skewed: int
     slot_shared: bool
@@ -246,7 +248,16 @@ def tenants_by_waste(start: datetime, end: datetime, limit: int) -> list[TenantW
 
 def lost_telemetry(since: datetime) -> list[Lost]:
     """Instances heard of since then, of whose telemetry something is missing, late or skewed."""
-    return [Lost(*row) for row in _rows("lost_telemetry", {"since": since})]
+    return [
+        Lost(*row[:8], _kinds(row[8]), *row[9:])
+        for row in _rows("lost_telemetry", {"since": since})
+    ]
+
+
+def _kinds(said: str | dict[str, int]) -> dict[str, int]:
+    """Counts by kind, the largest first; Django gives a JSON column of plain SQL as text."""
+    counts: dict[str, int] = json.loads(said) if isinstance(said, str) else said
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
 def dead_letters(

@@ -66,7 +66,7 @@ class BudgetStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SpoolStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Events not yet acknowledged, and what had to be dropped since the boot.
+    """Events not yet acknowledged, and what had to be dropped since the boot, in all and by kind.
 
     ``acknowledged``: the highest seq that was receipted under the report's ``epoch``.
     """
@@ -75,6 +75,7 @@ class SpoolStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes: Count = 0
     oldest_at: Instant | None = None
     dropped: Count = 0
+    dropped_by_kind: Annotated[dict[Label, Count], Meta(max_length=16)] = {}
     acknowledged: Count = 0
 
 

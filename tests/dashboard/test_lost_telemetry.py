@@ -45,7 +45,7 @@ def losing() -> Instance:
         "losing/0",
         contiguous_seq=3,
         highest_seq=9,
-        spool={"dropped": 41},
+        spool={"dropped": 41, "dropped_by_kind": {"refusal": 1, "attempt": 40}},
         replaced_at=builders.ago(600),
     )
     builders.gap(one, 4, 5)
@@ -62,6 +62,7 @@ def test_each_loss_is_told(oncall: Client, losing: Instance) -> None:
         "2 lost batches",
         "1 batch on its way",
         "41 dropped events",
+        "40 attempt, 1 refusal",
         "1 dead letter",
         "120 late events",
         "17 events ahead of our clock",

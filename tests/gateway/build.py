@@ -13,7 +13,7 @@ import msgspec
 from controlplane.domain.circuit import Circuit, parse_circuit
 from controlplane.domain.verdict import Kind, Scope, Verdict
 from controlplane.wire import desired
-from controlplane.wire.events import Attempt, mint_id
+from controlplane.wire.events import Attempt, Refusal, mint_id
 from gateway import snapshot
 from gateway.config import Config, ControlPlane, Key, Listener, Provider, Route, Target
 from gateway.live import Live
@@ -183,3 +183,14 @@ def attempt(at: datetime = START, uid: UUID | None = None, **more: Any) -> Attem
         "billing": "billed",
     }
     return Attempt(**(fields | more))
+
+
+def refusal(at: datetime = START) -> Refusal:
+    return Refusal(
+        id=mint_id(at, getrandbits(74)),
+        occurred_at=at,
+        request=uuid4(),
+        provider="north",
+        model="large",
+        gate="budget",
+    )

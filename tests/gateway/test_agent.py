@@ -1,16 +1,19 @@
 """A whole agent against a small control plane: boot, enforce, report, die, come back."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from controlplane.domain.gate import Refusal
 from gateway.agent import Agent
 from gateway.outbox import Identity
-from gateway.spool import Spool
+from gateway.spool import Bounds, Spool
 from tests.gateway import build
 from tests.gateway.build import SOUTH, attempt
 from tests.gateway.control_plane import ControlPlane, serving
@@ -116,6 +119,51 @@ async def test_a_dead_workers_spool_is_sent_under_its_own_boot(
     old = [batch for batch in double.batches if batch["slot"] == "h/7"]
     assert [(b["instance"], b["seq"]) for b in old] == [(str(dead.instance), n) for n in (1, 2)]
     assert [e["reason"] for b in old for e in b["events"]] == ["ok", "gateway_died"]
+
+
+async def test_a_spool_that_is_too_small_reports_what_it_dropped_by_kind(
+    double: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.agent.Bounds", partial(Bounds, events=10, disk=20_000))
+    double.script.extend(web.Response(status=503) for _ in range(1000))
+    async with Agent(build.config(tmp_path, double.url), host="h") as agent:
+        await until(lambda: double.statuses and double.raw)
+        for number in range(100):
+            agent.spool.append(attempt())
+            agent.spool.append(build.refusal()) if number % 4 == 0 else None
+        lost = dict(agent.spool.dropped)
+        assert set(lost) >= {"attempt", "refusal"}
+        assert agent._status is not None
+        agent._status.changed()
+        await until(lambda: double.statuses[-1].get("spool", {}).get("dropped"))
+        told = double.statuses[-1]["spool"]
+        assert told["dropped_by_kind"] == lost
+        assert told["dropped"] == sum(lost.values())
+        double.script.clear()
+        # What is left comes, and the numbers show the hole. All of it is accounted for.
+        await until(lambda: not len(agent.spool.outbox) and not agent.spool.pending)
+    kinds = Counter(e["kind"] for b in double.batches for e in b["events"])
+    assert kinds["attempt"] + lost["attempt"] == 100
+    assert kinds["refusal"] + lost["refusal"] == 25
+    seqs = sorted({batch["seq"] for batch in double.batches})
+    assert len(seqs) < seqs[-1]
+
+
+async def test_what_was_lost_of_a_dead_workers_spool_is_told_after_it_is_gone(
+    double: ControlPlane, tmp_path: Path
+) -> None:
+    left = Spool(tmp_path / "spool", 7, Identity(uuid4(), "h/7", "demo"), FakeClock())
+    left.append(attempt())
+    left.close()
+    double.script.extend(web.Response(status=422) for _ in range(2))
+    async with Agent(build.config(tmp_path, double.url), host="h") as agent:
+        await until(lambda: list((tmp_path / "spool" / "7").glob("*/*.aside")))
+        await until(lambda: not agent._adopted and not double.script)
+        assert agent._status is not None
+        agent._status.changed()
+        reports = len(double.statuses)
+        await until(lambda: len(double.statuses) > reports)
+        assert double.statuses[-1]["spool"]["dropped_by_kind"]["attempt"] == 1
 
 
 async def test_a_generation_heard_of_in_a_receipt_is_fetched(

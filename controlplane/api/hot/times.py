@@ -39,6 +39,8 @@ def _check_of(kind: inspect.Type) -> Check | None:
     if isinstance(kind, inspect.StructType):
         fields = [(f.name, check) for f in kind.fields if (check := _check_of(f.type))]
         return _fields(fields) if fields else None
+    if isinstance(kind, inspect.DictType) and not _check_of(kind.value_type):
+        return None  # a key is text
     if isinstance(kind, inspect.CollectionType | inspect.DictType | inspect.TupleType):
         raise TypeError(f"times within it would not be looked at: {kind}")
     return None

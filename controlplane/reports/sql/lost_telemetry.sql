@@ -10,6 +10,7 @@ WITH clocks AS (
 )
 SELECT g.name, i.slot, i.boot_id, i.last_seen_at, COALESCE(missing.lost, 0),
     COALESCE(missing.awaited, 0), lost.unread, lost.dropped,
+    COALESCE(i.spool -> 'dropped_by_kind', '{}'),
     COALESCE(clocks.late, 0), COALESCE(clocks.skewed, 0), shared.slot
 FROM instance i
 JOIN gateway g ON g.id = i.gateway_id

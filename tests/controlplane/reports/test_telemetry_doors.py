@@ -183,6 +183,7 @@ async def test_what_is_late_skewed_missing_or_unreadable_is_told_by_instance(
         "awaitedBatches": 2,
         "deadLetters": 1,
         "dropped": 0,
+        "droppedByKind": {},
         "late": 1,
         "skewed": 1,
         "slotShared": False,
