@@ -12,7 +12,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from ninja import Schema
-from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from controlplane.domain.circuit import parse_circuit
@@ -31,14 +38,25 @@ def _tellable(at: datetime) -> datetime:
     return at
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_tellable)]
+def _written(at: object) -> object:
+    """A number is no time here: seconds or milliseconds, since when, and where?"""
+    if isinstance(at, str | datetime):
+        return at
+    raise ValueError("write a time such as 2026-11-30T04:00:00Z")
+
+
+Moment = Annotated[
+    AwareDatetime, Field(strict=False), BeforeValidator(_written), AfterValidator(_tellable)
+]
 """A time that a person wrote, with its zone; any arithmetic with it stays within the calendar."""
 
 
 class Strict(Schema):
-    """A part of a body without room for unknown fields."""
+    """A part of a body without room for unknown fields, nor for ``"yes"`` where true is meant."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True
+    )
 
 
 class Metadata(Strict):

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
@@ -48,12 +48,17 @@ class Api(NinjaAPI):
             for method, said in methods.items()
         }
 
-    def refuse_unknown_query(self, request: HttpRequest) -> None:
-        """A write with a parameter that its route does not have is not done: ``?dryrun=1`` forced.
+    def create_temporal_response(self, request: HttpRequest) -> HttpResponse:
+        """Ninja's step between who is calling and what was sent, of every operation."""
+        self._refuse_unknown_query(request)
+        return super().create_temporal_response(request)
+
+    def _refuse_unknown_query(self, request: HttpRequest) -> None:
+        """A parameter that the route does not have: ``?dryrun=1`` forced, ``?activ=1`` listed all.
 
         Raises ``InvalidInput``.
         """
-        if request.method in ("GET", "HEAD") or request.resolver_match is None:
+        if not request.GET or request.resolver_match is None:
             return
         path = "/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", request.resolver_match.route)
         known = self._queries.get((path, str(request.method)), set())

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -92,12 +94,18 @@ class StrictParser(Parser):
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         """The decoded body; 400 when it is not a JSON object."""
         try:
-            found = json.loads(request.body, parse_constant=_refuse_constant)
+            found = json.loads(request.body, parse_constant=_refuse_constant, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             raise Problem(f"The body is not JSON: {error}", code="not_json") from error
         if not isinstance(found, dict):
             raise Problem("The body is not a JSON object.", code="not_json")
         return found
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
 
 
 def _refuse_constant(name: str) -> None:
@@ -133,6 +141,24 @@ def no_such_path(request: HttpRequest, path: str = "") -> HttpResponse:
     """For programs: whatever is not served below ``/api`` is a problem document, not a page."""
     said = f"Nothing is served at {request.path}; see /api/v1/openapi.json."
     return problem_answer(Problem(said, code="not_found", status=404))
+
+
+class MethodNotAllowedAsProblem:
+    """Middleware: Django and the library say 405 in plain text; below ``/api`` it is a problem."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """The answer, with its ``Allow`` kept."""
+        response = self._get_response(request)
+        if response.status_code != 405 or not request.path.startswith("/api/"):
+            return response
+        allowed = ", ".join(sorted(part.strip() for part in response["Allow"].split(",")))
+        said = f"{request.method} is not possible here; {allowed} is."
+        problem = problem_answer(Problem(said, code="method_not_allowed", status=405))
+        problem["Allow"] = allowed
+        return problem
 
 
 def install_errors(api: NinjaAPI) -> None:

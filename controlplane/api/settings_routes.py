@@ -147,6 +147,7 @@ def _add_revisions(router: Router, path: str, kind: _Kind) -> None:
     ) -> HttpResponse:
         actor, now = actor_of(request), datetime.now(UTC)
         head, spec = _split(payload.spec)
+        _must_say_something(kind, head, spec)
         if kind.name == "Route":
             spec = routes.signed(name, spec, actor, now)
         row = revisions.apply(
@@ -172,6 +173,8 @@ def _write(
     head, spec = _split(payload.spec)
     match = head.match.parts() if head.match is not None else None
     version = _version(request, payload.metadata.version())
+    if not merge:
+        _must_say_something(kind, head, spec)
     exists = kind.rows().filter(name=name).exists()
     if not exists and not merge and version is None:
         level = {"level": head.level or ""} if kind.name == "RetryBudget" else {}
@@ -195,6 +198,13 @@ def _write(
         match=match,
     )
     return _answer(row)
+
+
+def _must_say_something(kind: _Kind, head: SettingHead, spec: dict[str, Any]) -> None:
+    """An empty policy would be in force for every circuit that has none, with every default."""
+    if kind.name == "BreakerPolicy" and not spec and head.match is None:
+        said = "required when no number is set: name what it is for, or write {} for every circuit"
+        raise InvalidInput(f"match: {said}", errors=[{"field": "match", "message": said}])
 
 
 def _split(spec: dict[str, Any]) -> tuple[SettingHead, dict[str, Any]]:

@@ -6,9 +6,6 @@ The library's own docs page loads from a CDN; ours (``reference``) needs nothing
 
 from __future__ import annotations
 
-from django.http import HttpRequest
-
-from controlplane.actions.actor import Actor
 from controlplane.api.admin_routes import people_routes, token_routes
 from controlplane.api.annotations import claim_router
 from controlplane.api.annotations import router as annotations
@@ -26,13 +23,6 @@ from controlplane.api.settings_routes import router_of
 from controlplane.api.telemetry import task_routes
 from controlplane.api.telemetry_faults import router as fault_routes
 
-
-def _actor(request: HttpRequest) -> Actor:
-    actor = authenticate(request)
-    api.refuse_unknown_query(request)
-    return actor
-
-
 api = Api(
     title="Switchgear",
     version="1",
@@ -40,7 +30,7 @@ api = Api(
     description="Control plane for the circuit breakers of LLM gateways.",
     docs=Reference(),
     docs_url="/docs",
-    auth=_actor,
+    auth=authenticate,
     parser=StrictParser(),
 )
 install_errors(api)

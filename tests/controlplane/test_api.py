@@ -412,7 +412,7 @@ OUT_OF_BOUNDS: list[tuple[str, dict[str, Any], str]] = [
     ("/policies/default", {"failureRatio": 0}, "failureRatio"),
     ("/policies/default", {"rateLimitsCount": 1}, "rateLimitsCount"),
     ("/policies/default", {"match": {"selector": "a in (b)"}}, "selector"),
-    ("/policies/Bad Name", {}, "name"),
+    ("/policies/Bad Name", {"openSeconds": 5}, "name"),
 ]
 
 

@@ -1,0 +1,218 @@
+"""Every write of the people's API, field by field, with what is not of the field's type."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.actions import tokens
+from controlplane.actions.actor import SYSTEM
+from controlplane.actions.bootstrap import Secrets, bootstrap
+from controlplane.api.v1 import api
+from controlplane.models import AuditEntry, BreakerPolicy
+from tests import builders
+from tests.controlplane.test_api import Caller
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def admin() -> Caller:
+    secrets = Secrets("admin", "a-long-password-1", "sgs_op", "sgs_view", "demo", "sgg_demo")
+    bootstrap(secrets, fresh=True, now=builders.now())
+    builders.circuit("openai", "gpt-4o", "")
+    made = tokens.issue(
+        actor=SYSTEM, name="boss", role="admin", expires_at=None, now=builders.now()
+    )
+    return Caller(made.token)
+
+
+OVERRIDE = {"mode": "ForceOpen", "provider": "openai", "reason": "r", "expiresIn": "30m"}
+MATCH = ("gateway", "selector", "provider", "model", "region", "circuit")
+# Method, path, a good body, and its fields with what each must not be.
+TEXT, TRUTH, WHOLE, TIME, SPAN = "text", "truth", "whole", "time", "span"
+WRITES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
+    (
+        "POST",
+        "/overrides",
+        OVERRIDE,
+        dict.fromkeys(("mode", "reason", "ticket", "replace", *MATCH), TEXT)
+        | {"allowLastHealthy": TRUTH, "expiresIn": SPAN, "expiresAt": TIME},
+    ),
+    (
+        "POST",
+        "/overrides/{override}/extend",
+        {"expiresIn": "10m"},
+        {"expiresIn": SPAN, "expiresAt": TIME, "reason": TEXT},
+    ),
+    ("POST", "/overrides/{override}/release", {}, {"reason": TEXT}),
+    ("POST", "/overrides/release-mine", {}, {"reason": TEXT}),
+    (
+        "POST",
+        "/probes",
+        {"provider": "openai", "reason": "r"},
+        dict.fromkeys(("reason", *MATCH), TEXT),
+    ),
+    (
+        "PUT",
+        "/policies/fresh",
+        {"openSeconds": 5},
+        dict.fromkeys(
+            (
+                "consecutiveFailures",
+                "minimumCalls",
+                "windowCalls",
+                "halfOpenProbes",
+                "closeAfter",
+                "openSeconds",
+                "failureRatio",
+                "rampSeconds",
+                "requestsPerMinute",
+                "tokensPerMinute",
+            ),
+            WHOLE,
+        )
+        | {"rateLimitsCount": TRUTH, "reason": TEXT},
+    ),
+    ("PATCH", "/policies/standing", {"openSeconds": 5}, {"openSeconds": WHOLE, "reason": TEXT}),
+    ("POST", "/policies/standing/apply?force=1", {"openSeconds": 5}, {"openSeconds": WHOLE}),
+    (
+        "POST",
+        "/policies/standing/rollback",
+        {"toGeneration": 1, "reason": "r"},
+        {"toGeneration": WHOLE, "reason": TEXT},
+    ),
+    (
+        "PUT",
+        "/budgets/fresh",
+        {"level": "system", "burst": 10},
+        dict.fromkeys(
+            ("ratioPerMille", "minPerSecond", "burst", "windowSeconds", "maxAttempts"), WHOLE
+        )
+        | {"level": TEXT, "maxCostGbp": TEXT},
+    ),
+    (
+        "PUT",
+        "/providers/openai",
+        {"statusUrl": "https://status.example.com"},
+        {"statusUrl": TEXT, "reason": TEXT},
+    ),
+    ("POST", "/annotations", {"text": "deploy"}, {"text": TEXT, "at": TIME}),
+    ("POST", "/claim", {}, {"note": TEXT, "minutes": WHOLE, "takeOver": TRUTH}),
+    ("POST", "/gateways", {"name": "eu-1"}, {"name": TEXT, "labels": "labels"}),
+    ("POST", "/gateways/demo/tokens", {}, {"expiresAt": TIME}),
+    ("POST", "/gateways/demo/allow-shrink", {"reason": "restored"}, {"reason": TEXT}),
+    (
+        "POST",
+        "/tokens",
+        {"name": "ci", "role": "viewer"},
+        {"name": TEXT, "role": TEXT, "expiresAt": TIME},
+    ),
+    (
+        "POST",
+        "/people",
+        {"name": "ann", "password": "correct horse 9", "role": "viewer"},
+        {"name": TEXT, "password": TEXT, "role": TEXT},
+    ),
+    ("PATCH", "/people/admin", {}, {"role": TEXT, "active": TRUTH, "password": TEXT}),
+]
+WRONG: dict[str, list[Any]] = {
+    TEXT: [7, True, ["a"], {"a": 1}, 1.5],
+    TRUTH: ["yes", "true", 1, 0, 1.0, [], {}],
+    WHOLE: ["5", True, [5], {}, 10**40, -(10**40), "NaN", 1e308],
+    TIME: [7, True, "soon", [], {}, 1e300, "2026-11-30T04:00:00"],
+    SPAN: [True, [], {}, "soon", 1e300, 10**40, -1],
+    "labels": ["a", 7, ["a"], {"a": 1}, {"a": True}],
+}
+
+
+@pytest.mark.parametrize(("method", "path", "good", "fields"), WRITES, ids=lambda v: str(v)[:40])
+def test_a_value_of_another_type_is_refused_with_its_field(
+    admin: Caller, method: str, path: str, good: dict[str, Any], fields: dict[str, str]
+) -> None:
+    builders.override(name="standing-override")
+    version = admin("PUT", "/policies/standing", {"openSeconds": 9})["ETag"]
+    path = path.replace("{override}", "standing-override")
+    before = AuditEntry.objects.count()
+    for field, kind in fields.items():
+        for wrong in WRONG[kind]:
+            body = good | {field: wrong}
+            if field == "expiresAt" and "expiresIn" in good:
+                del body["expiresIn"]
+            read = {"If-Match": version} if method == "PATCH" and "policies" in path else {}
+            answer = admin(method, path, body, **read)
+            told = f"{method} {path} {field}={wrong!r}: {answer.status_code} {answer.content!r}"
+            assert answer.status_code == 422, told
+            assert answer["Content-Type"] == "application/problem+json", told
+            named = [fault["field"] for fault in answer.json()["errors"]]
+            assert any(re.match(rf"(\w+\.)*{field}(\.|$)", one) for one in named), told
+    assert AuditEntry.objects.count() == before
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_what_is_no_number_in_json_is_refused(admin: Caller, number: str) -> None:
+    body = b'{"openSeconds": ' + number.encode() + b"}"
+    answer = admin("PUT", "/policies/fresh", body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "not_json")
+
+
+def test_what_is_meant_is_still_taken(admin: Caller) -> None:
+    assert admin("POST", "/overrides", OVERRIDE | {"allowLastHealthy": True}).status_code == 201
+    lasting = OVERRIDE | {"model": "gpt-4o", "expiresIn": 600}
+    assert admin("POST", "/overrides", {"spec": lasting}).status_code == 201
+    made = admin("PUT", "/policies/mine", {"match": {"provider": "openai"}, "openSeconds": 5})
+    assert made.status_code == 201
+    # An answer can be edited and sent back whole.
+    document = made.json()
+    document["spec"]["openSeconds"] = 6.5
+    again = admin("PUT", "/policies/mine", document)
+    assert again.status_code == 200, again.content
+    assert BreakerPolicy.objects.get(name="mine").spec["open_seconds"] == 6.5
+
+
+def test_an_empty_policy_is_refused_unless_it_says_every_circuit(admin: Caller) -> None:
+    for method, path in (("PUT", "/policies/all"), ("POST", "/policies/all/apply")):
+        for body in ({}, {"spec": {}}, {"spec": {"reason": "why not"}}):
+            answer = admin(method, path, body)
+            assert answer.status_code == 422
+            assert answer.json()["errors"][0]["field"] in ("match", "spec.match")
+    assert not BreakerPolicy.objects.filter(name="all").exists()
+    assert admin("PUT", "/policies/all", {"spec": {"match": {}}}).status_code == 201
+
+
+def test_every_operation_refuses_a_parameter_that_it_does_not_have(admin: Caller) -> None:
+    asked = 0
+    for path, methods in api.get_openapi_schema()["paths"].items():
+        for method, said in methods.items():
+            if "gateway" in said.get("tags", []) or "health" in said.get("tags", []):
+                continue
+            asked += 1
+            place = re.sub(r"\{[^}]+\}", "1", path.removeprefix("/api/v1"))
+            answer = admin(method.upper(), f"{place}?nonsense=1", {})
+            assert answer.status_code == 422, f"{method} {path}: {answer.content!r}"
+            fault = answer.json()["errors"][0]
+            assert fault["field"] == "query.nonsense"
+            known = [p["name"] for p in said.get("parameters", []) if p["in"] == "query"]
+            assert all(name in fault["message"] for name in known)
+    assert asked > 50
+
+
+def test_who_may_not_is_told_so_first(admin: Caller) -> None:
+    assert Client().get("/api/v1/policies?nonsense=1").status_code == 401
+    assert Caller("sgs_op")("GET", "/tokens?nonsense=1").status_code == 403
+
+
+def test_a_method_that_is_not_served_is_a_problem_with_those_that_are(admin: Caller) -> None:
+    for method, path, allowed in (
+        ("PUT", "/overrides", "GET, POST"),
+        ("POST", "/audit", "GET"),
+        ("HEAD", "/overrides", "GET, POST"),
+        ("DELETE", "/circuits/openai%2Fgpt-4o", "GET"),
+        ("PATCH", "/claim", "DELETE, GET, POST"),
+    ):
+        answer = admin(method, path)
+        assert (answer.status_code, answer["Allow"]) == (405, allowed)
+        assert answer["Content-Type"] == "application/problem+json"
+        if method != "HEAD":
+            assert answer.json()["code"] == "method_not_allowed"
