@@ -8,6 +8,8 @@ one that parts a row that Postgres cannot hold from its neighbours.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
@@ -66,7 +68,7 @@ _COPY_TYPES = {table: [kind for _, kind in columns] for table, columns in TABLES
 _INSERT = {table: _insert_statement(table) for table in TABLES}
 _INSERT_FEW = {table: _insert_few_statement(table) for table in TABLES}
 # A COPY waits for Postgres three times; up to so many rows of the lesser tables go as documents in
-# one pipeline instead, which was measured at a tenth of a group of small batches.
+# the pipeline of what follows instead, which was measured at a tenth of a group of small batches.
 _FEW = 60
 
 
@@ -81,12 +83,16 @@ class Way(IntEnum):
 async def append(conn: AsyncConnection, tables: Tables, way: Way) -> Appended:
     """Write all rows inside the caller's transaction, each table's in the order given.
 
-    Raises ``NoPartition``; ``psycopg.IntegrityError`` or ``DataError`` for what this way cannot do.
+    By ``Way.COPY`` all but those that ``few_of`` names, which ``send_few`` is to write. Raises
+    ``NoPartition``; ``psycopg.IntegrityError`` or ``DataError`` for what this way cannot do.
     """
     appended = Appended()
-    try:
+    with named():
         if way is Way.COPY:
-            await _copy_all(conn, tables)
+            few = few_of(tables, way)
+            for table in tables:
+                if table not in few:
+                    await _copy(conn, table, tables[table])
             appended.new = tables
             return appended
         for table, items in tables.items():
@@ -95,10 +101,30 @@ async def append(conn: AsyncConnection, tables: Tables, way: Way) -> Appended:
                 appended.new[table] = [item for item in items if _key(item) in new]
             else:
                 await _insert_each(conn, table, items, appended)
+    return appended
+
+
+@contextmanager
+def named() -> Iterator[None]:
+    """Give a missing partition its name, ``NoPartition``."""
+    try:
+        yield
     except psycopg.errors.CheckViolation as error:
         _raise_if_no_partition(error)
         raise
-    return appended
+
+
+def few_of(tables: Tables, way: Way) -> list[str]:
+    """The tables that are written as documents by ``send_few``: the lesser, of few rows."""
+    lesser = [table for table in tables if table != "attempt"]
+    few = way is Way.COPY and all(len(tables[table]) <= _FEW for table in lesser)
+    return lesser if few else []
+
+
+async def send_few(conn: AsyncConnection, tables: Tables, few: Sequence[str]) -> None:
+    """Write these tables in the caller's pipeline, whose end raises what ``append`` does."""
+    for table in few:
+        await conn.execute(_INSERT_FEW[table], (_documents(table, tables[table]),))
 
 
 def _key(item: Item) -> tuple[int, UUID, datetime]:
@@ -118,18 +144,6 @@ async def _insert_each(
             if isinstance(error, psycopg.errors.CheckViolation):
                 _raise_if_no_partition(error)
             appended.refused.append((item, error.diag.message_primary or type(error).__name__))
-
-
-async def _copy_all(conn: AsyncConnection, tables: Tables) -> None:
-    lesser = [table for table in tables if table != "attempt"]
-    few = all(len(tables[table]) <= _FEW for table in lesser)
-    for table in tables:
-        if not few or table not in lesser:
-            await _copy(conn, table, tables[table])
-    if few and lesser:
-        async with conn.pipeline():
-            for table in lesser:
-                await conn.execute(_INSERT_FEW[table], (_documents(table, tables[table]),))
 
 
 def _documents(table: str, items: list[Item]) -> str:

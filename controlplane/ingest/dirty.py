@@ -91,13 +91,19 @@ async def watermarks(shared: AsyncCursor) -> Watermarks:
     return Watermarks(found["minute"], found["hour"], found.get("raw", _NOTHING_DROPPED))
 
 
-async def mark(conn: AsyncConnection, new: Tables, marks: Watermarks) -> None:
-    """Mark what these new events, whose tasks are folded, have made wrong."""
-    found = _Found(marks)
+def found_in(new: Tables, marks: Watermarks) -> Found:
+    """What these new events have made wrong, as far as they say it themselves."""
+    found = Found(marks)
     for table in ("attempt", "refusal"):
         found.add_calls(new.get(table, ()))
     for item in new.get("outcome", ()):
         found.add(item)
+    return found
+
+
+async def mark(conn: AsyncConnection, found: Found) -> None:
+    """Mark it, and what must be asked for, once the tasks of the new events are folded."""
+    marks = found.marks
     if found.tasks:
         gateways, tenants, tasks = (list(column) for column in zip(*found.tasks, strict=True))
         given = {"gateways": gateways, "tenants": tenants, "tasks": tasks}
@@ -119,11 +125,11 @@ async def mark(conn: AsyncConnection, new: Tables, marks: Watermarks) -> None:
         await conn.execute(_MARK, [list(column) for column in zip(*rows, strict=True)])
 
 
-class _Found:
+class Found:
     """What the events of one group have made wrong, and what must be asked for to know the rest."""
 
     def __init__(self, marks: Watermarks) -> None:
-        self._marks = marks
+        self.marks = marks
         self.minutes: set[datetime] = set()
         self.hours: set[datetime] = set()
         self.oldest = marks.hour
@@ -131,9 +137,13 @@ class _Found:
         self.late: list[UUID] = []
         self.failed: list[UUID] = []
 
+    def __bool__(self) -> bool:
+        """False when there is nothing to mark, and nothing to ask for."""
+        return bool(self.minutes or self.hours or self.tasks or self.late or self.failed)
+
     def add_calls(self, items: Sequence[Item]) -> None:
         """Add attempts or refusals. What is newer than every watermark is in nothing derived."""
-        recent = max(self._marks.minute, self._marks.hour)
+        recent = max(self.marks.minute, self.marks.hour)
         for item in items:
             if item.event.occurred_at < recent:
                 self.add(item)
@@ -143,13 +153,13 @@ class _Found:
         event, at = item.event, item.event.occurred_at
         self.oldest = min(self.oldest, at)
         self.add_hour(at)
-        late = at < self._marks.hour
+        late = at < self.marks.hour
         if isinstance(event, Outcome):
             # Of a request alone: its attempts are judged by its failure and by nothing else.
             if event.request is not None and not event.task and not event.success:
                 self.failed.append(event.request)
         elif isinstance(event, Attempt | Refusal):
-            if at < self._marks.minute:
+            if at < self.marks.minute:
                 self.minutes.add(minute_of(at))
             if late:
                 self.late.append(event.request)
@@ -160,5 +170,5 @@ class _Found:
 
     def add_hour(self, at: datetime) -> None:
         """Add the hour of ``at`` if it is derived."""
-        if at < self._marks.hour:
+        if at < self.marks.hour:
             self.hours.add(hour_of(at))

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from controlplane.ingest.commit import committer
+from controlplane.ingest.lanes import committer
 from controlplane.ingest.prepare import Arrived
 from controlplane.ingest.read import read_batch
 from controlplane.wire.events import Receipt

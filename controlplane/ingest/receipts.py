@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 from psycopg import AsyncConnection, AsyncCursor
 
+from controlplane.ingest.arrays import array_of, array_of_times, zeros
+from controlplane.ingest.facts import Facts
 from controlplane.ingest.prepare import Prepared
 from controlplane.ingest.read import DeadLetter
 from controlplane.models.pool import named_sql
@@ -42,7 +44,7 @@ JOIN instance i ON i.id = r.instance_id
 """
 _LOCK_INSTANCES = """
 SELECT id, contiguous_seq, highest_seq FROM instance
-WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
+WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE
 """
 _MOVE_ON = """
 UPDATE instance AS i SET contiguous_seq = w.contiguous,
@@ -141,35 +143,41 @@ async def claim(conn: AsyncConnection, group: Sequence[Prepared]) -> Claim:
     after another, each seeing the receipts of all before it; so ``contiguous`` is right whatever
     order they commit in. Instances are locked before anything that status reports lock after them.
     """
-    rows = [
-        (
-            one.origin.gateway_id,
-            one.origin.instance_id,
-            one.batch.seq,
-            one.origin.received_at,
-            one.batch.sent_at,
-            len(one.items),
-            0,
-            one.batch.late,
-            one.batch.skewed,
-        )
-        for one in group
-    ]
+    columns = (
+        array_of([one.origin.gateway_id for one in group]),
+        array_of([one.origin.instance_id for one in group]),
+        array_of([one.batch.seq for one in group]),
+        array_of_times([one.origin.received_at for one in group]),
+        array_of_times([one.batch.sent_at for one in group]),
+        array_of([len(one.items) for one in group]),
+        zeros(len(group)),
+        array_of([one.batch.late for one in group]),
+        array_of([one.batch.skewed for one in group]),
+    )
     instances = sorted({one.origin.instance_id for one in group})
-    wrote = await conn.execute(_CLAIM, [list(column) for column in zip(*rows, strict=True)])
-    locked = await conn.execute(_LOCK_INSTANCES, (instances,))
+    wrote = await conn.execute(_CLAIM, columns)
+    locked = await conn.execute(_LOCK_INSTANCES, (array_of(instances),))
     return Claim(wrote, locked, len(instances))
 
 
-def check_told(group: Sequence[Prepared], places: dict[int, Place], epoch: str) -> None:
-    """Compare what gateways were told under ``epoch`` with ``places`` before this group.
+def check_told(group: Sequence[Prepared], places: dict[int, Place], facts: Facts) -> None:
+    """Compare what gateways were told in this epoch with ``places`` before this group, and with
+    their generations.
 
     Raises ``OlderDatabase``. Instances are locked, and a receipt is only given after its commit, so
     a higher number cannot be one that another process is about to commit.
     """
     for one in group:
         batch, highest = one.batch, places[one.origin.instance_id].highest
-        if batch.epoch == epoch and batch.acknowledged > highest:
+        known = facts.generations.get(one.origin.gateway_id)
+        if batch.epoch != facts.version.epoch:
+            continue
+        if known is not None and batch.generation > known:
+            raise OlderDatabase(
+                f"instance {batch.instance} ({batch.slot}) was told generation"
+                f" {batch.generation}; this database has {known}"
+            )
+        if batch.acknowledged > highest:
             raise OlderDatabase(
                 f"instance {batch.instance} ({batch.slot}) was given the receipt of batch"
                 f" {batch.acknowledged}; this database has up to {highest}"
@@ -211,9 +219,10 @@ async def move_on(
         while place.contiguous + 1 in new:
             place.contiguous += 1
         await _keep_gaps(conn, instance, place.highest, sorted(new), received[instance])
-    contiguous = [places[i].contiguous for i in ids]
-    highest = [max(seqs[i]) for i in ids]
-    await conn.execute(_MOVE_ON, (ids, contiguous, highest, [seen[i] for i in ids]))
+    contiguous = array_of([places[i].contiguous for i in ids])
+    highest = array_of([max(seqs[i]) for i in ids])
+    last_seen = array_of_times([seen[i] for i in ids])
+    await conn.execute(_MOVE_ON, (array_of(ids), contiguous, highest, last_seen))
 
 
 async def _keep_gaps(

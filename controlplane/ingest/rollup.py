@@ -9,12 +9,13 @@ for small batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 from psycopg import AsyncConnection, AsyncRawCursor
 
 from controlplane.domain.histogram import bins_of
 from controlplane.domain.rollup import COUNTERS, MONEY, MinuteSums, RequestSums
+from controlplane.ingest.arrays import array_of, zeros
 from controlplane.ingest.rows import Tables
 from controlplane.wire.events import Attempt, Outcome, Refusal
 
@@ -33,17 +34,49 @@ def _type(name: str) -> str:
     return "bigint" if name in _BIGINTS else "int"
 
 
-# Arrays as text of our own making: psycopg's dumping of a list was measured at four times the cost.
-# Numbered parameters for a raw cursor: a statement of this length would be parsed anew each time.
-_ADD = f"""
-INSERT INTO rollup_minute AS r (gateway_id, circuit_id, minute, {", ".join(_VALUES)})
-SELECT gateway_id, circuit_id, {_MINUTE}, {", ".join(_VALUES)}
-FROM unnest($1::int[], $2::bigint[], $3::int[],
-    {", ".join(f"${place}::{_type(name)}[]" for place, name in enumerate(_VALUES, 4))})
-    AS added(gateway_id, circuit_id, minute, {", ".join(_VALUES)})
+# What most groups add nothing to, in families: a statement for each set of families, sixteen in
+# all, so that each is prepared once. The columns left out were a third of the upsert's cost.
+_SELDOM = (
+    frozenset(n for n in COUNTERS if n.startswith("refused_") or n == "would_refuse"),
+    frozenset(
+        (
+            *("fallbacks", "redeliveries", "rerouted", "permanent", "partial"),
+            *("client_cancelled", "client_deadline", "local_fault"),
+        )
+    ),
+    frozenset(("cache_write_tokens", "reasoning_tokens", "wasted_tokens", "wasted_gbp")),
+    frozenset(
+        (
+            *("unpriced", "wasted_unpriced", "cost_estimated", "cost_unpriced", "cost_unknown"),
+            *("cost_invalid_usage", "estimated_gbp", "wasted_estimated_gbp"),
+        )
+    ),
+)
+_PLACES = [[_VALUES.index(name) for name in sorted(family)] for family in _SELDOM]
+
+
+@cache
+def _add_statement(left_out: tuple[bool, ...]) -> tuple[str, tuple[int, ...]]:
+    """The upsert without these families, and the places of the values that it adds."""
+    without = frozenset[str]().union(
+        *(family for family, out in zip(_SELDOM, left_out, strict=True) if out)
+    )
+    names = [name for name in _VALUES if name not in without]
+    # Numbered parameters for a raw cursor: a statement of this length would be parsed anew each
+    # time.
+    given = ", ".join(f"${place}::{_type(name)}[]" for place, name in enumerate(names, 4))
+    listed = ", ".join(names)
+    statement = f"""
+INSERT INTO rollup_minute AS r (gateway_id, circuit_id, minute, {listed})
+SELECT gateway_id, circuit_id, {_MINUTE}, {listed}
+FROM unnest($1::int[], $2::bigint[], $3::int[], {given})
+    AS added(gateway_id, circuit_id, minute, {listed})
 ON CONFLICT (gateway_id, circuit_id, minute) DO UPDATE SET
-    {", ".join(f"{name} = r.{name} + EXCLUDED.{name}" for name in _VALUES)}
+    {", ".join(f"{name} = r.{name} + EXCLUDED.{name}" for name in names)}
 """
+    return statement, tuple(_VALUES.index(name) for name in names)
+
+
 _ADD_PARTS = f"""
 INSERT INTO rollup_minute_part (gateway_id, circuit_id, minute, latency, first_byte)
 SELECT gateway_id, circuit_id, {_MINUTE}, latency::bigint[], first_byte::bigint[]
@@ -100,10 +133,15 @@ async def add(
     """Write the sums inside the caller's transaction."""
     if minutes:
         keys = sorted(minutes)
-        sums = [minutes[key] for key in keys]
-        columns = [*zip(*keys, strict=True), *zip(*(s.counts for s in sums), strict=True)]
-        columns += zip(*(s.money for s in sums), strict=True)
-        await AsyncRawCursor(conn).execute(_ADD, [_sums(column) for column in columns])
+        columns = list(
+            zip(*((*s.counts, *s.money) for s in (minutes[key] for key in keys)), strict=True)
+        )
+        any_of = [any(column) for column in columns]
+        left_out = tuple(not any(any_of[place] for place in places) for places in _PLACES)
+        statement, places = _add_statement(left_out)
+        given = [array_of(column) for column in zip(*keys, strict=True)]
+        given += [array_of(columns[p]) if any_of[p] else zeros(len(keys)) for p in places]
+        await AsyncRawCursor(conn).execute(statement, given)
         timed = [key for key in keys if minutes[key].latency or minutes[key].first_byte]
         if timed:
             parts: list[Sequence[object]] = list(zip(*timed, strict=True))
@@ -111,28 +149,14 @@ async def add(
                 [_bins(minutes[key].latency) for key in timed],
                 [_bins(minutes[key].first_byte) for key in timed],
             ]
-            await conn.execute(_ADD_PARTS, [_array(column) for column in parts])
+            await conn.execute(_ADD_PARTS, [array_of(column) for column in parts])
     if requests:
         at = sorted(requests)
         ends = [requests[key] for key in at]
         columns = [*zip(*at, strict=True), [e.requests for e in ends], [e.succeeded for e in ends]]
         columns += [[_bins(e.latency) for e in ends], [_bins(e.waited) for e in ends]]
-        await conn.execute(_ADD_REQUESTS, [_array(column) for column in columns])
+        await conn.execute(_ADD_REQUESTS, [array_of(column) for column in columns])
 
 
 def _bins(counts: dict[int, int]) -> str:
-    return f'"{_array(bins_of(counts))}"'
-
-
-def _sums(values: Sequence[object]) -> str:
-    # Half of the columns are nothing but zeros in most groups.
-    return _array(values) if any(values) else _zeros(len(values))
-
-
-@lru_cache(maxsize=1024)
-def _zeros(count: int) -> str:
-    return _array([0] * count)
-
-
-def _array(values: Sequence[object]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"
+    return f'"{array_of(bins_of(counts))}"'

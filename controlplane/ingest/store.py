@@ -7,69 +7,153 @@ nothing.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 
-from psycopg import AsyncConnection
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.pq import TransactionStatus
 
-from controlplane.ingest import dirty, receipts
-from controlplane.ingest.append import Way, append
+from controlplane.ingest import dirty, facts, receipts
+from controlplane.ingest.append import Appended, Way, append, few_of, named, send_few
+from controlplane.ingest.facts import Facts, Moved, Version
 from controlplane.ingest.fold import fold, freeze
 from controlplane.ingest.prepare import Prepared
 from controlplane.ingest.read import DeadLetter
-from controlplane.ingest.receipts import Key, Stored, key_of
+from controlplane.ingest.receipts import Key, Place, Stored, key_of
 from controlplane.ingest.rows import Item, Tables, joined
 from controlplane.wire.events import Unread
 
+_BEGIN, _COMMIT = "BEGIN", "COMMIT"
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Said:
+    """What each batch's receipt says, the facts it was stored under; ``changed``: what the wall
+    shows is another now.
+    """
+
+    facts: Facts
+    receipts: dict[Key, Stored]
+    changed: bool = False
+
 
 async def store(
-    conn: AsyncConnection, group: Sequence[Prepared], way: Way, epoch: str
-) -> tuple[dict[Key, Stored], bool]:
-    """What each batch's receipt says; True when what the wall shows has changed.
+    conn: AsyncConnection, group: Sequence[Prepared], way: Way, version: Version
+) -> Said:
+    """Store a group that was prepared under ``version``. It is committed when this returns.
 
-    Raises ``NoPartition``, ``InstanceGone``, ``OlderDatabase``, and what ``append`` raises for a
-    way that will not do.
+    Raises ``Moved``, ``NoPartition``, ``InstanceGone``, ``OlderDatabase``, and what ``append``
+    raises for a way that will not do.
     """
-    async with conn.transaction():
-        # Statements that need no answer of each other share a wait for Postgres.
+    async with _rolled_back_on_error(conn):
+        # Statements that need no answer of each other share a wait for Postgres, the first and the
+        # last of the transaction too.
         async with conn.pipeline():
+            await conn.execute(_BEGIN)
+            asked = await facts.ask(conn, (one.origin.gateway_id for one in group))
             shared = await dirty.share(conn)
             claim = await receipts.claim(conn, group)
+        said = Said(await facts.told(asked), {})
+        if said.facts.version != version:
+            raise Moved(said.facts.version)
         marks = await dirty.watermarks(shared)
         new, places = await claim.taken()
-        receipts.check_told(group, places, epoch)
+        receipts.check_told(group, places, said.facts)
         claimed = [one for one in group if key_of(one) in new]
-        said = await receipts.earlier(conn, [one for one in group if key_of(one) not in new])
-        if not claimed:
-            return said, False
-        tables, gone = _parted(claimed, marks.raw)
-        appended = await append(conn, tables, way)
-        appended.refused += gone
+        earlier = [one for one in group if key_of(one) not in new]
+        said.receipts = await receipts.earlier(conn, earlier)
+        if claimed:
+            await _store_new(conn, claimed, places, way, marks, said)
+        else:
+            _check_committed(await conn.execute(_COMMIT))
+    return said
+
+
+async def _store_new(
+    conn: AsyncConnection,
+    claimed: Sequence[Prepared],
+    places: dict[int, Place],
+    way: Way,
+    marks: dirty.Watermarks,
+    said: Said,
+) -> None:
+    """Store and fold the batches whose receipts are new, commit, and add to ``said``."""
+    tables, gone = _parted(claimed, marks.raw)
+    appended = await append(conn, tables, way)
+    appended.refused += gone
+    found = dirty.found_in(appended.new, marks)
+    committed: AsyncCursor | None = None
+    with named():
         async with conn.pipeline():
+            await send_few(conn, tables, few_of(tables, way))
             folded = await fold(conn, appended.new)
             await receipts.move_on(conn, claimed, places)
-        changed = any(cursor.rowcount > 0 for cursor in folded.told)
+            answers = _answers(claimed, places, appended)
+            as_guessed = all(len(one.items) == answer.stored for one, answer, _ in answers)
+            letters = [(one, letter) for one, _, own in answers for letter in own]
+            if as_guessed and not letters and not found and folded.frozen is None:
+                committed = await conn.execute(_COMMIT)
+    if committed is None:
         await freeze(conn, folded)
-        await dirty.mark(conn, appended.new, marks)
-        letters: list[tuple[Prepared, DeadLetter]] = []
-        stored = Counter(i.origin.place for items in appended.new.values() for i in items)
-        for one in claimed:
-            place = one.origin.place
-            refused = [(item, why) for item, why in appended.refused if item.origin.place == place]
-            own = [*one.batch.unread, *(one.batch.letter(i.index, why) for i, why in refused)]
-            own.sort(key=lambda letter: letter.index)
-            count = stored[place]
-            answer = said[key_of(one)] = Stored(
-                stored=count,
-                duplicates=len(one.items) - count - len(refused),
-                unread=[Unread(index=letter.index, reason=letter.reason) for letter in own],
-                contiguous=places[one.origin.instance_id].contiguous,
-            )
+        await dirty.mark(conn, found)
+        for one, answer, _ in answers:
             await receipts.fill(conn, one, answer)
-            letters += [(one, letter) for letter in own]
         await receipts.keep_letters(conn, letters)
-    return said, changed
+        committed = await conn.execute(_COMMIT)
+    _check_committed(committed)
+    said.receipts |= {key_of(one): answer for one, answer, _ in answers}
+    said.changed = any(cursor.rowcount > 0 for cursor in folded.told)
+
+
+def _answers(
+    claimed: Sequence[Prepared], places: dict[int, Place], appended: Appended
+) -> list[tuple[Prepared, Stored, list[DeadLetter]]]:
+    """What each batch's receipt is to say, and what of it is kept as dead letters."""
+    answers = []
+    stored = Counter(i.origin.place for items in appended.new.values() for i in items)
+    for one in claimed:
+        place = one.origin.place
+        refused = [(item, why) for item, why in appended.refused if item.origin.place == place]
+        own = [*one.batch.unread, *(one.batch.letter(i.index, why) for i, why in refused)]
+        own.sort(key=lambda letter: letter.index)
+        count = stored[place]
+        answer = Stored(
+            stored=count,
+            duplicates=len(one.items) - count - len(refused),
+            unread=[Unread(index=letter.index, reason=letter.reason) for letter in own],
+            contiguous=places[one.origin.instance_id].contiguous,
+        )
+        answers.append((one, answer, own))
+    return answers
+
+
+@asynccontextmanager
+async def _rolled_back_on_error(conn: AsyncConnection) -> AsyncIterator[None]:
+    """End a transaction that was begun by a statement of its own, in a pipeline."""
+    try:
+        yield
+    except BaseException:
+        if not conn.closed and conn.info.transaction_status is not TransactionStatus.IDLE:
+            try:
+                # The method, and no statement: it also forgets which statements were prepared, of
+                # which those of a pipeline that was cut short were not.
+                await conn.rollback()
+            except psycopg.Error as error:
+                # The pool gives up a connection that comes back like this.
+                log.warning("a transaction was not rolled back: %s", error)
+        raise
+
+
+def _check_committed(ended: AsyncCursor) -> None:
+    """Postgres answers COMMIT of a transaction that has failed with ROLLBACK, and no error."""
+    if ended.statusmessage != "COMMIT":
+        raise psycopg.errors.InFailedSqlTransaction(f"not committed: {ended.statusmessage}")
 
 
 def _parted(

@@ -86,7 +86,11 @@ _doors: WeakKeyDictionary[asyncio.AbstractEventLoop, Door] = WeakKeyDictionary()
 
 def door() -> Door:
     """The running loop's queue."""
-    return _doors.setdefault(asyncio.get_running_loop(), Door())
+    loop = asyncio.get_running_loop()
+    found = _doors.get(loop)
+    if found is None:
+        found = _doors[loop] = Door()
+    return found
 
 
 async def post_events(scope: Scope, receive: Receive, send: Send) -> None:
