@@ -53,6 +53,9 @@ async def test_a_series_joins_derived_minutes_and_the_running_one(
         assert p95 is not None
         assert abs(p95 - ms) <= ms * 0.02
     assert steps[0].first_byte_ms(0.5) is None
+    # A step that is derived in part has the histograms of both.
+    (whole,) = await sync_to_async(telemetry.circuit_series)(circuit, start, now(), 6 * HOUR)
+    assert (whole.attempts, sum(whole.latency.values())) == (4, 4)
 
 
 async def test_open_times_end_with_the_last_word_and_admit_gaps(
