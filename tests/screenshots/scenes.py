@@ -15,7 +15,7 @@ from controlplane.models import Instance, Override
 from tests import builders
 from tests.dashboard import fleets, stories
 from tests.dashboard.server import WebProcess
-from tests.screenshots.camera import Camera
+from tests.screenshots.camera import THEMES, Camera
 from tests.screenshots.stage import empty, in_contact
 
 _CAUGHT_UP = """
@@ -122,6 +122,27 @@ def _drawn(page: Page) -> None:
     page.wait_for_timeout(500)
 
 
+def phone(browser: Browser, web: WebProcess) -> None:
+    """The wall, the force dialog and a circuit on a phone."""
+    camera = _opened(browser, web, 40, incident=True)
+    page = camera.page
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        page.set_viewport_size({"width": 390, "height": 844})
+        in_contact()
+        page.goto(web.url)
+        page.wait_for_selector(".pulse[data-live='on']")
+        page.wait_for_timeout(1500)
+        camera.shoot(f"phone-wall-{theme}-390")
+        page.locator(".card", has_text="gpt-4o-mini").first.locator(".force").click()
+        page.wait_for_selector("#force-form")
+        page.fill("#reason", "probes burn money during the brownout")
+        camera.shoot(f"phone-force-{theme}-390")
+        page.goto(f"{web.url}{_SICK}")
+        _charted(page)
+        camera.shoot(f"phone-circuit-{theme}-390")
+
+
 SCENES: dict[str, Scene] = {
     "calm": calm,
     "busy": busy,
@@ -129,4 +150,5 @@ SCENES: dict[str, Scene] = {
     "forcing": forcing,
     "objects": objects,
     "incident": incident,
+    "phone": phone,
 }
