@@ -72,21 +72,25 @@ _LANE_BLOCKS = {
 
 def lane(slots: Sequence[str]) -> dict[str, str]:
     """Paths by kind for equal slots of time. ``hand-`` before a kind adds the cap of a person."""
-    paths = dict.fromkeys([*_LANE_BLOCKS, "hand"], "")
-    if not slots:
-        return paths
-    step = WIDTH / len(slots)
-    at = 0
+    found, at = [], 0
     for kind, run in groupby(slots):
         length = len(list(run))
-        x, width = at * step, length * step
+        found.append((at / len(slots), (at + length) / len(slots), kind))
+        at += length
+    return stretches(found)
+
+
+def stretches(found: Iterable[tuple[float, float, str]]) -> dict[str, str]:
+    """Paths by kind for stretches of a lane, each from and to a share of its width."""
+    paths = dict.fromkeys([*_LANE_BLOCKS, "hand"], "")
+    for begin, end, kind in found:
+        x, width = begin * WIDTH, (end - begin) * WIDTH
         base = kind.removeprefix("hand-")
         top, height = _LANE_BLOCKS[base]
         if base != kind:
             paths["hand"] += box(x, 0, width, 2)
             top, height = max(top, 3.0), min(height, 3.0)
         paths[base] += box(x, top, width, height)
-        at += length
     return paths
 
 

@@ -142,6 +142,11 @@ def cut(name: str, width: int) -> str:
     return f"{name[: width - 1 - tail]}…{name[-tail:]}"
 
 
+def clipped(sentence: str, width: int) -> str:
+    """A sentence of at most ``width`` letters: its beginning tells what it is about."""
+    return sentence if len(sentence) <= width else f"{sentence[: width - 1].rstrip()}…"
+
+
 def plotted(text: str) -> str:
     """Text that Plotly shows as it is: it reads a few tags, links among them, in every label."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -163,7 +163,7 @@ def _hand_words(sheet: Timeline, y: str, place: int, hand: Any, begin: datetime)
         "xref": "x", "yref": y, "x": sheet.local(begin), "y": -place - 0.54,
         "xshift": 4 if is_right else -4, "xanchor": "left" if is_right else "right",
         "yanchor": "middle", "showarrow": False,
-        "text": present.plotted(present.cut(words, max(room, 12))),
+        "text": present.plotted(present.clipped(words, max(room, 12))),
         "font": {"color": "--hand-ink", "size": 11},
     }  # fmt: skip
 

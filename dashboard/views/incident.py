@@ -22,7 +22,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.actions import annotations, claims
 from controlplane.errors import InvalidInput, Problem
 from controlplane.reports import incident
-from dashboard import postmortem, present, timeline, timeline_figure
+from dashboard import drawing, postmortem, present, timeline, timeline_figure
 from dashboard.views.page import (
     PLOTLY_STYLES,
     actor_of,
@@ -162,6 +162,7 @@ def _context(
     found = postmortem.figures(read, circuits)
     events = postmortem.events(read, circuits, silent)
     link = request.build_absolute_uri(href(read.since, read.until))
+    figure = timeline_figure.figure(read, rows, zone)
     return {
         "read": read,
         "title": postmortem.title(found),
@@ -170,7 +171,9 @@ def _context(
         "events": events,
         "markdown": postmortem.markdown(read, found, events, zone, link),
         "link": link,
-        "figure": timeline_figure.figure(read, rows, zone),
+        "figure": figure,
+        "height": figure["layout"]["height"],
+        "drawn_first": _drawn_first(read, rows),
         "axis": {"since": read.since.timestamp() * 1000, "local": _naive(read.since, zone)},
         "lanes": circuits,
         "expanded": expanded,
@@ -182,6 +185,25 @@ def _context(
         "day_words": f"{read.since.astimezone(zone):%a %-d %b %Y}",
         "summary": _summary(found, zone),
     }
+
+
+def _drawn_first(read: incident.Incident, rows: timeline_figure.Rows) -> list[dict[str, Any]]:
+    """The lanes as the page draws them itself, until the charts' script is there."""
+    whole = read.until - read.since
+    return [
+        {
+            "name": present.cut(lane.name, 24),
+            "paths": drawing.stretches(
+                (
+                    (span.begin - read.since) / whole,
+                    (span.end - read.since) / whole,
+                    f"hand-{span.kind}" if span.hand else span.kind,
+                )
+                for span in lane.spans
+            ),
+        }
+        for lane in rows.all
+    ]
 
 
 def _naive(at: datetime, zone: ZoneInfo) -> str:

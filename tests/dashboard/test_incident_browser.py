@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from controlplane.models import AuditEntry
 from tests import builders
@@ -31,6 +31,28 @@ def span(page: Page) -> float:
         ".layout.xaxis.range)"
     )
     return found
+
+
+def test_the_page_reads_before_the_charts_are_there_and_stands_still_when_they_come(
+    browser: Browser, web: WebProcess
+) -> None:
+    stories.brownout()
+    with new_page(browser) as page:
+        log_in(page, web)
+        held: list[Route] = []
+        page.route("**/plotly.min*", lambda route: held.append(route))
+        page.goto(f"{web.url}/incident", wait_until="commit")
+        lanes = page.locator("#timeline .drawn-first .lane")
+        expect(lanes).to_have_count(8)
+        expect(page.locator("#timeline .drawn-first .lane .open").first).to_be_attached()
+        table = page.locator(".halves")
+        expect(table).to_contain_text("o3 us-east opened")
+        before = table.bounding_box()
+        assert held, "the script of the charts was not asked for"
+        held[0].continue_()
+        expect(page.locator("#timeline .bars .point path").first).to_be_attached(timeout=60_000)
+        expect(lanes).to_have_count(0)
+        assert table.bounding_box() == before
 
 
 def test_zoom_and_pan_move_every_row_and_the_link(browser: Browser, web: WebProcess) -> None:

@@ -128,3 +128,10 @@ def test_a_name_in_two_parts_is_whole_and_the_part_that_stays_is_short(name: str
     assert head + tail == name
     assert len(tail) in (0, 8)
     assert len(head) >= len(tail) // 2
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(20, "it is slow"), (10, "it is slow"), (7, "it is…"), (3, "it…")]
+)
+def test_a_sentence_is_clipped_at_its_end(width: int, shown: str) -> None:
+    assert present.clipped("it is slow", width) == shown

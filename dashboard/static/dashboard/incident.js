@@ -17,6 +17,7 @@ function draw() {
   const { data, layout } = themed(figure);
   layout.font.family = getComputedStyle(document.body).fontFamily;
   layout.xaxis.range = range;
+  place.querySelector(".drawn-first")?.remove();
   window.Plotly.react(place, data, layout, { displayModeBar: false, responsive: true, doubleClick: false });
 }
 
