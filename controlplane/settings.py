@@ -93,6 +93,9 @@ if env.text("DATABASE_OWNER_URL", ""):
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 RAW_RETENTION_DAYS = env.number("SWITCHGEAR_RAW_RETENTION_DAYS", 35, low=8, high=400)
 
+# Overrides of every gateway or every provider wait for a second operator (actions.approvals).
+TWO_PERSON = env.flag("SWITCHGEAR_TWO_PERSON", False)
+
 AUTH_USER_MODEL = "controlplane.Person"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},

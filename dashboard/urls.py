@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, path
 
 from dashboard.views import (
+    approvals,
     audit,
     budgets,
     circuits,
@@ -42,6 +43,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("overrides/release-mine", overrides.release_mine, name="override-release-mine"),
     path("overrides/<str:name>", overrides.one, name="override"),
     path("overrides/<str:name>/release", overrides.release, name="override-release"),
+    path("overrides/<str:name>/approve", approvals.approve, name="override-approve"),
+    path("overrides/<str:name>/withdraw", approvals.withdraw, name="override-withdraw"),
+    path("overrides/<str:name>/acknowledge", approvals.acknowledge, name="override-acknowledge"),
     path("overrides/<str:name>/extend", overrides.extend, name="override-extend"),
     path("probes/new", probes.new, name="probe-new"),
     path("probes/<str:name>", probes.one, name="probe"),

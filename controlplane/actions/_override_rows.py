@@ -30,8 +30,10 @@ def insert(
     ticket: str,
     expires_at: datetime,
     allow_last_healthy: bool,
+    by: str,
+    break_glass: bool,
 ) -> Override:
-    """A new active row. Raises ``Conflict`` if the name was ever given to another."""
+    """A new active row of ``by``. Raises ``Conflict`` if the name was ever given to another."""
     if name and Override.objects.filter(name=name).exists():
         raise Conflict(
             f"An override was named {name} before, and each name stands for one: write another, "
@@ -39,7 +41,7 @@ def insert(
             code="name_taken",
         )
     row = Override(
-        name=name or _name(mode, selection),
+        name=name or new_name(mode, selection),
         mode=mode.value,
         reason=reason,
         ticket=ticket,
@@ -47,7 +49,8 @@ def insert(
         allow_last_healthy=allow_last_healthy,
         resource_version=change.revision,
         created_at=change.now,
-        created_by=change.actor.name,
+        created_by=by,
+        break_glass=break_glass,
         updated_at=change.now,
         updated_by=change.actor.name,
         **columns(selection),
@@ -73,6 +76,7 @@ def described(row: Override) -> dict[str, Any]:
         "reason": row.reason,
         "ticket": row.ticket,
         "allow_last_healthy": row.allow_last_healthy,
+        "break_glass": row.break_glass,
         "created_at": row.created_at.isoformat(),
         "created_by": row.created_by,
         "expires_at": row.expires_at.isoformat(),
@@ -83,7 +87,7 @@ def described(row: Override) -> dict[str, Any]:
     }
 
 
-def _name(mode: OverrideMode, selection: Selection) -> str:
+def new_name(mode: OverrideMode, selection: Selection) -> str:
     """A readable name that is new: ``force-open-openai-gpt-4o-3f9a1c``."""
     words = re.sub(r"(?<!^)(?=[A-Z])", "-", mode.value)
     about = "-".join(filter(None, (selection.provider, selection.model, selection.region)))

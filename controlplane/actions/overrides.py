@@ -10,20 +10,21 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
+
 from controlplane.actions._commit import Change, desired_change
 from controlplane.actions._fields import Faults
 from controlplane.actions._override_rows import columns, described, insert
+from controlplane.actions._override_wish import Wish, read_expiry, read_wish
 from controlplane.actions.actor import SYSTEM, Actor
-from controlplane.actions.targets import check_targets
-from controlplane.domain.overrides import OverrideMode, in_words, lifetime_fault
+from controlplane.domain.overrides import OverrideMode, in_words, is_fleet_wide
 from controlplane.domain.precedence import Selection
-from controlplane.errors import Conflict, NotFound
+from controlplane.errors import Conflict, Forbidden, NotFound
 from controlplane.models import Override, Role
 
 KIND = "Override"
 # A status report holds 2,000 verdicts: with this bound every instance can answer for every item.
 MOST_ACTIVE = 500
-_MODES = ", ".join(OverrideMode)
 
 
 def force(
@@ -43,44 +44,69 @@ def force(
     allow_last_healthy: bool = False,
     ticket: str = "",
     replace: str = "",
+    break_glass: bool = False,
     dry_run: bool = False,
 ) -> Override:
     """Force the circuits that match, until the expiry. Needs operator.
 
     Exactly one of ``expires_in`` and ``expires_at``. ``replace`` names the active override of the
     same match that this one takes the place of, in one step; that it has ended meanwhile is no
-    fault, that it is of another match is one. Without a ``name`` one is made. A dry
-    run writes nothing. Raises ``InvalidInput`` with a fault for each field, ``Conflict``
-    (``current``: who holds the match, why, for how long; or the name is taken), ``Forbidden``,
-    ``Busy``.
+    fault, that it is of another match is one. Without a ``name`` one is made. Under the two-person
+    rule what is fleet-wide needs ``break_glass``, or goes by ``approvals.ask``. A dry run writes
+    nothing. Raises ``InvalidInput`` with a fault for each field, ``Conflict`` (``current``: who
+    holds the match, why, for how long; or the name is taken), ``Forbidden``, ``Busy``.
     """
     actor.must_be(Role.OPERATOR, "force a circuit")
-    faults = Faults()
     parts = {"gateway": gateway, "selector": selector, "provider": provider}
-    selection = faults.selection(parts | {"model": model, "region": region})
-    known_mode = _read_mode(mode, faults)
-    written_name = faults.object_name("name", name) if name else ""
-    written_reason = faults.text("reason", reason, required=True)
-    written_ticket = faults.text("ticket", ticket)
-    ends = _read_expiry(known_mode, expires_in, expires_at, now, faults)
-    check_targets(selection, faults)
-    faults.raise_any("The override was not recorded")
-    assert known_mode is not None
-    assert ends is not None
-    with desired_change(actor, now, dry_run=dry_run) as change:
-        replaced = _make_room(change, selection, replace, written_reason)
-        _check_room()
-        row = insert(
-            change,
-            known_mode,
-            selection,
-            name=written_name,
-            reason=written_reason,
-            ticket=written_ticket,
-            expires_at=ends,
-            allow_last_healthy=allow_last_healthy is True,
+    wish = read_wish(
+        mode=mode,
+        reason=reason,
+        now=now,
+        name=name,
+        expires_in=expires_in,
+        expires_at=expires_at,
+        parts=parts | {"model": model, "region": region},
+        allow_last_healthy=allow_last_healthy is True,
+        ticket=ticket,
+        replace=replace,
+    )
+    wide = needs_second(wish.selection)
+    if wide and break_glass is not True and not dry_run:
+        raise Forbidden(
+            f"{wish.selection} is fleet-wide, so a second operator has to approve it: ask for it, "
+            "or break the glass.",
+            code="needs_approval",
         )
-        change.audit("force", KIND, row.name, reason=row.reason, after=described(row) | replaced)
+    with desired_change(actor, now, dry_run=dry_run) as change:
+        glass = wide and break_glass is True
+        return record(change, wish, by=actor.name, action="break-glass" if glass else "force")
+
+
+def needs_second(selection: Selection) -> bool:
+    """Does the two-person rule hold for this match?"""
+    return bool(settings.TWO_PERSON) and is_fleet_wide(selection)
+
+
+def record(
+    change: Change, wish: Wish, *, by: str, action: str, told: dict[str, Any] | None = None
+) -> Override:
+    """The row, its place and its audit entry, within a change. ``by``: whose override it is."""
+    replaced = _make_room(change, wish.selection, wish.replace, wish.reason)
+    _check_room()
+    row = insert(
+        change,
+        wish.mode,
+        wish.selection,
+        name=wish.name,
+        reason=wish.reason,
+        ticket=wish.ticket,
+        expires_at=wish.ends,
+        allow_last_healthy=wish.allow_last_healthy,
+        by=by,
+        break_glass=action == "break-glass",
+    )
+    after = described(row) | replaced | (told or {})
+    change.audit(action, KIND, row.name, reason=row.reason, after=after)
     return row
 
 
@@ -113,7 +139,7 @@ def extend(
                 code="ended",
                 current=described(row),
             )
-        ends = _read_expiry(OverrideMode(row.mode), expires_in, expires_at, now, faults)
+        ends = read_expiry(OverrideMode(row.mode), expires_in, expires_at, now, faults)
         faults.raise_any("The override was not extended")
         before = described(row)
         row.expires_at = ends or row.expires_at
@@ -176,38 +202,6 @@ def end_expired(now: datetime) -> list[str]:
         for row in rows:
             _end(change, row, "Expired")
     return [row.name for row in rows]
-
-
-def _read_mode(mode: str, faults: Faults) -> OverrideMode | None:
-    try:
-        return OverrideMode(mode)
-    except ValueError:
-        faults.add("mode", f"write one of {_MODES}")
-        return None
-
-
-def _read_expiry(
-    mode: OverrideMode | None,
-    expires_in: timedelta | None,
-    expires_at: datetime | None,
-    now: datetime,
-    faults: Faults,
-) -> datetime | None:
-    if (expires_in is None) == (expires_at is None):
-        faults.add("expires_in", "required: write how long it lasts or when it ends, not both")
-        return None
-    field = "expires_in" if expires_at is None else "expires_at"
-    if expires_at is not None and expires_at.tzinfo is None:
-        faults.add(field, "write a time with its offset, such as 2026-11-30T04:00:00Z")
-        return None
-    lasts = expires_in if expires_at is None else expires_at - now
-    assert lasts is not None
-    if mode is None:
-        return None
-    if fault := lifetime_fault(mode, lasts):
-        faults.add(field, fault)
-        return None
-    return now + lasts
 
 
 def _make_room(

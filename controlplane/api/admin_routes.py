@@ -14,7 +14,7 @@ from ninja import Router
 from pydantic import Field
 
 from controlplane.actions import gateways, people, tokens
-from controlplane.api.bodies import Moment, Strict
+from controlplane.api.bodies import Moment, ReasonIn, Strict
 from controlplane.api.door import admin, answer
 from controlplane.api.fleet_routes import gateways as gateways_router
 from controlplane.api.overrides import actor_of
@@ -91,12 +91,6 @@ def issue_gateway_token(request: HttpRequest, name: str, payload: ExpiryIn) -> H
     )
     named = _named(name) | {"id": made.token_id}
     return answer({"kind": "GatewayToken", "metadata": named, **_secret(made)}, 201)
-
-
-class ReasonIn(Strict):
-    """Why."""
-
-    reason: str = ""
 
 
 @gateways_router.post(

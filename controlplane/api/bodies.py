@@ -153,6 +153,7 @@ class OverrideSpec(Match, Lifetime):
     ticket: str = ""
     allow_last_healthy: bool = False
     replace: str = ""
+    break_glass: bool = Field(False, description="fleet-wide at once, without a second person")
 
 
 class OverrideIn(Envelope):
@@ -171,6 +172,12 @@ class ExtendIn(Envelope):
     """Body of ``POST /overrides/{name}/extend``."""
 
     spec: ExtendSpec = Field(default_factory=ExtendSpec)
+
+
+class ReasonIn(Strict):
+    """Why."""
+
+    reason: str = ""
 
 
 class ReleaseIn(Strict):

@@ -45,8 +45,10 @@ def override(row: Override, progress: Progress | None, now: datetime) -> dict[st
             "ticket": row.ticket,
             "expiresAt": row.expires_at,
             "allowLastHealthy": row.allow_last_healthy,
+            **({"breakGlass": True} if row.break_glass else {}),
         },
-        "status": _override_status(row, progress, now),
+        "status": _override_status(row, progress, now)
+        | ({"acknowledgedBy": row.acknowledged_by or None} if row.break_glass else {}),
     }
 
 

@@ -12,15 +12,15 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.constants import NOT_SET
 
-from controlplane.actions import overrides
+from controlplane.actions import approvals, overrides
 from controlplane.actions.actor import Actor
 from controlplane.api import objects, override_objects
-from controlplane.api.bodies import ExtendIn, OverrideIn, ReleaseIn, version_of
+from controlplane.api.bodies import ExtendIn, OverrideIn, ReasonIn, ReleaseIn, version_of
 from controlplane.api.door import answer
 from controlplane.api.idempotency import once
 from controlplane.domain.precedence import Selection
 from controlplane.errors import NotFound
-from controlplane.models import Override, Revision
+from controlplane.models import Override, PendingOverride, Revision
 from controlplane.reports import circuits, effect, fleet, progress
 
 router = Router(tags=["overrides"])
@@ -34,7 +34,8 @@ def list_overrides(
 ) -> HttpResponse:
     """Newest first; ``active=1`` only those in force, ``active=0`` only those that ended.
 
-    With ``active=1`` also ``local``: what people made on gateways' hosts, which is not ours.
+    With ``active=1`` also ``local``: what people made on gateways' hosts, which is not ours; and
+    ``pending``: what waits for a second person, and is in force nowhere.
     """
     now = datetime.now(UTC)
     revision = Revision.objects.get(id=1).value
@@ -47,7 +48,10 @@ def list_overrides(
     far = progress.of_items(held, now, among)
     found = [objects.override(row, one, now) for row, one in zip(held, far, strict=True)]
     local = [objects.local_override(o) for o in fleet.local_overrides(now)] if active else []
-    return answer(objects.many("Override", found, revision) | {"local": local})
+    waits = approvals.waiting(now).order_by("-id") if active else []
+    pending = [override_objects.pending(row, now) for row in waits]
+    more = {"local": local, "pending": pending}
+    return answer(objects.many("Override", found, revision) | more)
 
 
 # Before ``/{name}``, which would take it for a name.
@@ -74,6 +78,9 @@ def get_override(request: HttpRequest, name: str) -> HttpResponse:
     now = datetime.now(UTC)
     row = Override.objects.filter(name=name).first()
     if row is None:
+        asked = PendingOverride.objects.filter(name=name).first()
+        if asked is not None:
+            return answer(override_objects.pending(asked, now))
         raise NotFound(f"No override is named {name!r}.")
     return _answer(row, now)
 
@@ -84,24 +91,30 @@ def create_override(
     payload: OverrideIn,
     dry_run: bool = Query(False, alias="dryRun"),
 ) -> HttpResponse:
-    """Needs operator, a reason and an expiry. ``dryRun=1`` says what it would touch now."""
+    """Needs operator, a reason and an expiry. ``dryRun=1`` says what it would touch now.
+
+    Under the two-person rule what is fleet-wide is answered 202, ``status.phase`` Pending, unless
+    it says ``breakGlass``.
+    """
     actor, now = actor_of(request), datetime.now(UTC)
 
     def act() -> tuple[int, Any]:
-        spec = payload.spec
-        row = overrides.force(
-            actor=actor,
-            name=payload.metadata.name or "",
-            mode=spec.mode,
-            reason=spec.reason,
-            now=now,
-            **spec.until(),  # type: ignore[arg-type]
-            **spec.parts(),
-            allow_last_healthy=spec.allow_last_healthy,
-            ticket=spec.ticket,
-            replace=spec.replace,
-            dry_run=dry_run,
-        )
+        spec, parts = payload.spec, payload.spec.parts()
+        wish: dict[str, Any] = {
+            "name": payload.metadata.name or "",
+            "mode": spec.mode,
+            "reason": spec.reason,
+            **spec.until(),
+            **parts,
+            "allow_last_healthy": spec.allow_last_healthy,
+            "ticket": spec.ticket,
+            "replace": spec.replace,
+        }
+        if not dry_run and approvals.needed(parts, break_glass=spec.break_glass):
+            asked = approvals.ask(actor=actor, now=now, **wish)
+            return 202, override_objects.pending(asked, now)
+        glass = spec.break_glass
+        row = overrides.force(actor=actor, now=now, **wish, break_glass=glass, dry_run=dry_run)
         body = objects.override(row, progress.of_item(row, now), now)
         if dry_run:
             body["dryRun"] = _dry_run(row, now)
@@ -128,6 +141,36 @@ def extend_override(request: HttpRequest, name: str, payload: ExtendIn) -> HttpR
         return 200, objects.override(row, progress.of_item(row, now), now)
 
     return once(request, actor, now, act)
+
+
+@router.post("/{name}/approve", summary="Approve what another operator asked for")
+def approve_override(request: HttpRequest, name: str) -> HttpResponse:
+    """In force from now; 403 for who asked, 409 when it was decided or has lapsed."""
+    actor, now = actor_of(request), datetime.now(UTC)
+
+    def act() -> tuple[int, Any]:
+        row = approvals.approve(actor=actor, name=name, now=now)
+        return 200, objects.override(row, progress.of_item(row, now), now)
+
+    return once(request, actor, now, act)
+
+
+@router.post("/{name}/withdraw", summary="Take back what waits for approval")
+def withdraw_override(
+    request: HttpRequest, name: str, payload: ReasonIn | None = None
+) -> HttpResponse:
+    """One's own request or another's; 409 when it was decided or has lapsed."""
+    now = datetime.now(UTC)
+    said = payload.reason if payload else ""
+    row = approvals.withdraw(actor=actor_of(request), name=name, now=now, reason=said)
+    return answer(override_objects.pending(row, now))
+
+
+@router.post("/{name}/acknowledge", summary="Say that a broken glass was seen")
+def acknowledge_override(request: HttpRequest, name: str) -> HttpResponse:
+    """By another than who broke it."""
+    now = datetime.now(UTC)
+    return _answer(approvals.acknowledge(actor=actor_of(request), name=name, now=now), now)
 
 
 @router.post("/{name}/release", summary="End an override now")

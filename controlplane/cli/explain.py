@@ -51,6 +51,7 @@ _OVERRIDE: Fields = {
     "ticket": "where the incident is written up",
     "allowLastHealthy": "also where it takes a route's last healthy target, which is else rejected",
     "replace": "the name of the active override on the same match that it takes the place of",
+    "breakGlass": "under the two-person rule: fleet-wide at once, told to all until acknowledged",
 }
 POLICY: Fields = {
     "consecutive_failures": "failures in a row that open it; null: this part is off",

@@ -41,6 +41,7 @@ def force(client: Client, options: argparse.Namespace) -> int:
         "expiresIn": seconds,
         "ticket": options.ticket,
         "allowLastHealthy": options.allow_last_healthy,
+        **({"breakGlass": True} if options.break_glass else {}),
         **selection(options),
     }
     if options.dry_run:
@@ -48,7 +49,33 @@ def force(client: Client, options: argparse.Namespace) -> int:
         _dry(found, options)
         return OK
     made = _create(client, body, options.take_over)
+    if made["status"].get("phase") == "Pending":
+        return _pending(made, options)
     return _recorded(client, "overrides", made, options)
+
+
+def _pending(made: Any, options: argparse.Namespace) -> int:
+    """Nothing is in force: a script that follows it must not take that for done."""
+    if options.output in ("json", "yaml"):
+        dump(made, options.output)
+    else:
+        say(f"overrides/{name_of(made)} pending: it is fleet-wide and in force nowhere")
+        say(f"another operator, within 15 min: switchgear approve {name_of(made)} --watch")
+    return DIFFERS if options.watch else OK
+
+
+def approve(client: Client, options: argparse.Namespace) -> int:
+    """Put in force what another operator asked for."""
+    made = client.post(path_of("overrides", options.name, "approve"))
+    return _recorded(client, "overrides", made, options)
+
+
+def decide(client: Client, options: argparse.Namespace) -> int:
+    """Withdraw a request, or acknowledge a broken glass."""
+    client.post(path_of("overrides", options.name, options.verb))
+    done = {"withdraw": "withdrawn", "acknowledge": "acknowledged"}[options.verb]
+    say(f"overrides/{options.name} {done}")
+    return OK
 
 
 def _create(client: Client, body: dict[str, Any], take_over: bool) -> Any:

@@ -120,8 +120,18 @@ def _forcing(verbs: Any) -> None:
         one.add_argument("--allow-last-healthy", action="store_true")
         one.add_argument("--ticket", default="")
         one.add_argument("--take-over", action="store_true", help="end the one on this match")
+        one.add_argument("--break-glass", action="store_true", help="without the second person")
         one.add_argument("--dry-run", action="store_true", help="say what it would touch")
         _watching(one)
+    one = _verb(verbs, "approve", force.approve, "put in force what another operator asked for")
+    one.add_argument("name")
+    _watching(one)
+    for name, about in (
+        ("withdraw", "take back what waits for approval"),
+        ("acknowledge", "say that a broken glass was seen"),
+    ):
+        one = _verb(verbs, name, force.decide, about)
+        one.add_argument("name")
     one = _verb(verbs, "probe", force.probe, "let open breakers try again now")
     _about(one)
     _watching(one)

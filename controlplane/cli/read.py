@@ -116,6 +116,12 @@ def _print(kind: Kind, found: Any, options: argparse.Namespace) -> None:
         table(items, _columns(kind, options))
     else:
         say(f"no {kind.path}")
+    for one in found.get("pending") or []:
+        by, name = one["metadata"]["createdBy"], one["metadata"]["name"]
+        say(
+            f"pending: {one['spec']['mode']} {target(one)} asked for by {by}, in force nowhere;"
+            f" within {age(one['status']['approveBefore'])}: switchgear approve {name}"
+        )
     for one in found.get("local") or []:
         spec = one["spec"]
         say(

@@ -74,6 +74,11 @@ class OverrideRow:
         return self.ended_at is None and now < self.expires_at
 
 
+def is_fleet_wide(selection: Selection) -> bool:
+    """It covers every gateway, or every provider: what the two-person rule is about."""
+    return not (selection.gateway or selection.selector) or not selection.provider
+
+
 def lifetime_fault(mode: OverrideMode, lasts: timedelta) -> str:
     """What is wrong with a duration from now, as text to show; '' when nothing is."""
     longest = LIFETIMES[mode].longest

@@ -18,6 +18,7 @@ from controlplane.models.desired import (
 )
 from controlplane.models.fleet import Gateway, GatewayToken, Instance, MissingBatches
 from controlplane.models.marks import Annotation, Claim
+from controlplane.models.pending import PendingOverride
 from controlplane.models.people import Person, Role, ServiceToken, SignInTries
 from controlplane.models.pricing import FxRate, Price
 from controlplane.models.providers import Provider
@@ -49,6 +50,7 @@ __all__ = [
     "LocalOverride",
     "MissingBatches",
     "Override",
+    "PendingOverride",
     "Person",
     "Price",
     "Probe",

@@ -8,20 +8,28 @@ where somebody has said so.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.actions import overrides
+from controlplane.actions import approvals, overrides
 from controlplane.domain.overrides import LIFETIMES, OverrideMode
 from controlplane.domain.precedence import Selection
 from controlplane.domain.selectors import parse_selector
 from controlplane.errors import Conflict, InvalidInput, Problem
 from controlplane.models import Circuit, Gateway, Override
 from dashboard import force_effect, present, spelled
-from dashboard.views.overrides import PRESETS, dialog, is_htmx, minutes_of, progress_answer
+from dashboard.views.overrides import (
+    PRESETS,
+    dialog,
+    is_htmx,
+    minutes_of,
+    pending_answer,
+    progress_answer,
+)
 from dashboard.views.page import actor_of, problem_fields, room, show
 from dashboard.views.providers import status_page
 
@@ -42,16 +50,20 @@ def new(request: HttpRequest) -> HttpResponse:
     try:
         if not _is_chosen(fields):
             raise InvalidInput(_UNCHOSEN, errors=[{"field": "provider", "message": _UNCHOSEN}])
-        row = overrides.force(
-            actor=actor_of(request),
-            mode=mode,
-            reason=fields.get("reason", ""),
-            expires_in=minutes_of(fields.get("minutes", "")),
-            allow_last_healthy=fields.get("allow_last_healthy") == "on",
-            replace=fields.get("replace", ""),
-            now=timezone.now(),
+        wish: dict[str, Any] = {
+            "actor": actor_of(request),
+            "mode": mode,
+            "reason": fields.get("reason", ""),
+            "expires_in": minutes_of(fields.get("minutes", "")),
+            "allow_last_healthy": fields.get("allow_last_healthy") == "on",
+            "replace": fields.get("replace", ""),
+            "now": timezone.now(),
             **_scope(fields)[0],
-        )
+        }
+        glass = fields.get("break_glass") == "on"
+        if approvals.needed(_scope(fields)[0], break_glass=glass):
+            return pending_answer(request, approvals.ask(**wish))
+        row = overrides.force(**wish, break_glass=glass)
     except Problem as problem:
         return _form(request, fields, problem_fields(problem), problem)
     if request.htmx:  # type: ignore[attr-defined]
@@ -93,6 +105,8 @@ def _form(
         "minutes": minutes,
         "ends_at": now + timedelta(minutes=minutes),
         "allow_last_healthy": fields.get("allow_last_healthy") == "on",
+        "needs_second": is_chosen and overrides.needs_second(selection),
+        "break_glass": fields.get("break_glass") == "on",
         "faults": faults | unreadable,
         "status_url": status_page(selection.provider) if selection.provider else "",
         "held": problem.data.get("current") if isinstance(problem, Conflict) else None,

@@ -15,11 +15,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.actions import overrides
+from controlplane.actions import approvals, overrides
 from controlplane.api import override_objects
 from controlplane.domain.overrides import OverrideMode
 from controlplane.errors import Problem
-from controlplane.models import Instance, Override, Probe
+from controlplane.models import Instance, Override, PendingOverride, Probe
 from controlplane.reports import fleet, landing, progress
 from controlplane.reports.progress import Progress
 from dashboard import events, objects, present, spelled
@@ -77,6 +77,24 @@ def progress_answer(request: HttpRequest, row: Override) -> HttpResponse:
     return dialog(request, "overrides/progress.html", context)
 
 
+def pending_answer(request: HttpRequest, row: PendingOverride) -> HttpResponse:
+    """The request: in the dialog, or on a page of its own."""
+    context = about_pending(row, timezone.now(), actor_of(request).name)
+    return dialog(request, "overrides/pending.html", context)
+
+
+def about_pending(row: PendingOverride, now: datetime, reader: str) -> dict[str, Any]:
+    """One request as its templates take it."""
+    return {
+        "row": row,
+        "about": present.match_words(row.provider, row.model, row.region),
+        "gateways": present.gateways_words(row.gateway, row.selector),
+        "phase": approvals.phase_of(row, now),
+        "lasts": present.lasting(row.lasts_seconds) if row.lasts_seconds else "",
+        "own": row.requested_by == reader,
+    }
+
+
 def _progress(
     request: HttpRequest, row: Override, read: Progress, where: dict[str, int], now: datetime
 ) -> dict[str, Any]:
@@ -112,6 +130,9 @@ def _row(name: str) -> Override:
 @room
 def one(request: HttpRequest, name: str) -> HttpResponse:
     """One override with its progress at each instance: in the dialog, or as its own page."""
+    asked = PendingOverride.objects.filter(name=name).exclude(decision="Approved").first()
+    if asked is not None:
+        return pending_answer(request, asked)
     row = _row(name)
     return progress_answer(request, row) if is_htmx(request) else _page(request, row)
 
@@ -184,6 +205,11 @@ def listing(request: HttpRequest) -> HttpResponse:
     ended = Override.objects.exclude(pk__in=[row.pk for row in active]).order_by("-created_at")
     context = {
         "active": _followed(active, now, among),
+        "broken": [_about(row) for row in approvals.unacknowledged().order_by("-created_at")],
+        "pending": [
+            about_pending(row, now, actor_of(request).name)
+            for row in approvals.waiting(now).order_by("approve_before")
+        ],
         "local": fleet.local_overrides(now),
         "probes": _followed(list(Probe.objects.order_by("-id")[:_PROBES]), now, among),
         "ended": [

@@ -1,0 +1,57 @@
+"""What waits for a second person, and the broken glass that another has to see.
+
+Invariant: a request is shown as in force nowhere; who asked is offered no way to approve it.
+"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from controlplane.actions import approvals
+from controlplane.errors import Problem
+from dashboard.views.overrides import dialog, is_htmx, progress_answer
+from dashboard.views.page import actor_of, room
+
+
+@require_POST
+@room
+def approve(request: HttpRequest, name: str) -> HttpResponse:
+    """Put it in force, and follow it."""
+    try:
+        row = approvals.approve(actor=actor_of(request), name=name, now=timezone.now())
+    except Problem as problem:
+        return _refused(request, problem)
+    if is_htmx(request):
+        return progress_answer(request, row)
+    return HttpResponseRedirect(reverse("override", args=[row.name]))
+
+
+@require_POST
+@room
+def withdraw(request: HttpRequest, name: str) -> HttpResponse:
+    """Take it back."""
+    try:
+        approvals.withdraw(actor=actor_of(request), name=name, now=timezone.now())
+    except Problem as problem:
+        return _refused(request, problem)
+    return HttpResponseRedirect(reverse("overrides"))
+
+
+@require_POST
+@room
+def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
+    """Seen by another."""
+    try:
+        approvals.acknowledge(actor=actor_of(request), name=name, now=timezone.now())
+    except Problem as problem:
+        return _refused(request, problem)
+    return HttpResponseRedirect(reverse("overrides"))
+
+
+def _refused(request: HttpRequest, problem: Problem) -> HttpResponse:
+    status = 200 if is_htmx(request) else problem.status
+    context = {"problem": problem, "row": None}
+    return dialog(request, "overrides/problem.html", context, status=status)
