@@ -115,6 +115,22 @@ def exercise(operation: APIOperation[Any, Any, Any], mode: GenerationMode, calle
         assert mode is GenerationMode.NEGATIVE
 
 
+def forbids_something(operation: APIOperation[Any, Any, Any]) -> bool:
+    """Whether a call can be wrong: any text in its path is a name, and without more none is.
+
+    To find that out by drawing took two thirds of the test's own processor time.
+    """
+    said = operation.definition.raw
+    return "requestBody" in said or any(
+        one["in"] != "path" or {"type": "string"} != _plain(one["schema"])
+        for one in said.get("parameters", [])
+    )
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    return {word: value for word, value in schema.items() if word not in ("title", "description")}
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_no_call_of_the_document_is_a_fault(caller: Caller) -> None:
     raw = caller.session.get(f"{caller.url}/api/v1/openapi.json", timeout=20).json()
@@ -123,8 +139,9 @@ def test_no_call_of_the_document_is_a_fault(caller: Caller) -> None:
     for found in schema.get_all_operations():
         operation = found.ok()
         operations += 1
-        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            exercise(operation, mode, caller)
+        exercise(operation, GenerationMode.POSITIVE, caller)
+        if forbids_something(operation):
+            exercise(operation, GenerationMode.NEGATIVE, caller)
     assert operations > 40
     assert caller.calls > 5 * operations
     assert caller.faults == [], "\n".join(caller.faults)
