@@ -13,6 +13,7 @@ from backports import zstd
 from psycopg import AsyncConnection
 
 from controlplane.api.hot import events
+from controlplane.api.hot.unpack import MOST_PARTS
 from controlplane.ingest import receipts
 from controlplane.ingest.read import ReadBatch
 from tests.asgi import call
@@ -72,6 +73,19 @@ async def test_a_single_stream_that_is_too_large_is_refused(sender: Sender) -> N
 async def test_a_zstd_bomb_is_refused(sender: Sender) -> None:
     answer = await sender.post(zstd.compress(b"a" * (40 * MIB)), content_encoding="zstd")
     assert answer.status == 413
+
+
+@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("zstd", zstd.compress)])
+async def test_a_body_of_very_many_parts_is_refused(
+    sender: Sender, encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    packed, empty = pack(encoded(batch(attempt()))), pack(b"")
+    # 4 MiB of empty parts held the web process for minutes: each copies all that is behind it.
+    answer = await sender.post(empty * MOST_PARTS + packed, content_encoding=encoding)
+    assert (answer.status, answer.json()["code"]) == (400, "bad_encoding")
+    assert await sender.count("receipt") == 0
+    answer = await sender.post(empty * (MOST_PARTS - 1) + packed, content_encoding=encoding)
+    assert (answer.status, answer.json()["stored"]) == (200, 1)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
