@@ -18,6 +18,9 @@ _DERIVED = """
 SELECT LEAST((SELECT upto FROM rollup_watermark WHERE grain = 'minute'),
              (SELECT min(at) FROM rollup_dirty WHERE grain = 'minute'))
 """
+# Longer than any run of the job that derives, which takes the time when it begins: a minute that it
+# sums up must not have lost its rows meanwhile to a retention that began later.
+_MINUTES_KEPT = MINUTES_KEPT + timedelta(hours=1)
 HOURS_KEPT = timedelta(days=400)
 
 
@@ -27,8 +30,8 @@ def _ages(retention: timedelta) -> tuple[tuple[str, str, timedelta], ...]:
         ("receipt", "received_at", retention + timedelta(days=2)),
         ("batch_gap", "since", retention + timedelta(days=2)),
         ("dead_letter", "received_at", retention),
-        ("rollup_minute", "minute", MINUTES_KEPT),
-        ("rollup_minute_part", "minute", MINUTES_KEPT),
+        ("rollup_minute", "minute", _MINUTES_KEPT),
+        ("rollup_minute_part", "minute", _MINUTES_KEPT),
         ("rollup_minute_request", "minute", retention),
         ("rollup_circuit_minute", "minute", retention),
         ("rollup_hour", "hour", HOURS_KEPT),

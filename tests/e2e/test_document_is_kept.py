@@ -122,7 +122,7 @@ def forbids_something(operation: APIOperation[Any, Any, Any]) -> bool:
     """
     said = operation.definition.raw
     return "requestBody" in said or any(
-        one["in"] != "path" or {"type": "string"} != _plain(one["schema"])
+        one["in"] != "path" or _plain(one["schema"]) != {"type": "string"}
         for one in said.get("parameters", [])
     )
 

@@ -7,19 +7,16 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from io import StringIO
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.core.management import CommandError, call_command
 from django.db import connection
 
 from controlplane.domain.calendar import Week, last_finished
 from controlplane.ingest.costs import forget_prices
 from controlplane.ingest.derive import derive
-from controlplane.ingest.partitions import drop_expired
 from controlplane.models import FxRate, Gateway, Price
 from controlplane.reports.figures import Figures
 from controlplane.reports.weekly import SPLITS, Question, Weekly, question, report, weekly
@@ -323,71 +320,3 @@ def _rows(query: str, values: list[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query, values)
         return list(cursor.fetchall())
-
-
-async def test_an_hour_whose_raw_events_are_gone_keeps_its_figures(sender: Sender) -> None:
-    at = (now() - timedelta(days=34)).replace(minute=5, second=0, microsecond=0)
-    hour = at.replace(minute=0)
-    await sender.send(batches.batch(batches.attempt(at)))
-    await sync_to_async(derive_now)()
-    kept = "SELECT sum(attempts)::int FROM rollup_hour WHERE hour = %s"
-    assert await sync_to_async(_rows)(kept, [hour]) == [(1,)]
-    # Late events marked it while the worker was down; when it is back, the day is past retention.
-    await sender.send(batches.batch(batches.attempt(at), seq=2))
-    await sync_to_async(_drop_before)(now() + timedelta(days=2))
-    await sync_to_async(derive_now)()
-    assert await sync_to_async(_rows)(kept, [hour]) == [(1,)]
-    assert await sync_to_async(_rows)(
-        "SELECT count(*) FROM rollup_dirty WHERE at = %s", [hour]
-    ) == [(0,)]
-
-
-async def test_a_raised_retention_never_shrinks_an_hour(sender: Sender) -> None:
-    at = (now() - timedelta(days=34)).replace(minute=5, second=0, microsecond=0)
-    sent = [batches.attempt(at), batches.attempt(at)]
-    await sender.send(batches.batch(*sent))
-    await sync_to_async(derive_now)()
-    figures = {
-        "rollup_hour": "hour",
-        "rollup_hour_tenant": "hour",
-        "rollup_minute": "minute",
-        "rollup_circuit_minute": "minute",
-    }
-    await sync_to_async(_drop_before)(now() + timedelta(days=2))
-    # Retention is longer now. One that was counted already, one that was not, and one of today.
-    today = batches.attempt()
-    receipt = await sender.send(batches.batch(sent[0], today, batches.attempt(at), seq=2))
-    assert (receipt["stored"], receipt.get("duplicates", 0)) == (1, 0)
-    assert [letter["index"] for letter in receipt["unread"]] == [0, 2]
-    assert "are dropped already" in receipt["unread"][0]["reason"]
-    assert await sender.rows("dead_letter", "index") == [(0,), (2,)]
-    assert await sender.rows("receipt", "seq, late") == [(1, 2), (2, 2)]
-    # And when a mark is there all the same, with rows that came some other way.
-    await sync_to_async(_mark_and_bring_back)(at, sender.gateway_id)
-    await sync_to_async(derive_now)()
-    for table, grain in figures.items():
-        start = at.replace(minute=0) if grain == "hour" else at
-        counted = f"SELECT sum(attempts)::int FROM {table} WHERE {grain} = %s"
-        assert await sync_to_async(_rows)(counted, [start]) == [(2,)], table
-    times = ("--from", at.isoformat(), "--to", (at + timedelta(hours=1)).isoformat())
-    with pytest.raises(CommandError, match="raw events are kept from"):
-        await sync_to_async(call_command)("rebuild", *times, stdout=StringIO())
-
-
-def _mark_and_bring_back(at: datetime, gateway: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT switchgear_ensure_days(%s, %s)", [at.date(), at.date()])
-        cursor.execute(
-            "INSERT INTO attempt SELECT (jsonb_populate_record(a, jsonb_build_object("
-            "'occurred_at', %s::timestamptz))).* FROM attempt a WHERE gateway_id = %s",
-            [at, gateway],
-        )
-        cursor.execute(
-            "INSERT INTO rollup_dirty VALUES ('hour', %s), ('minute', %s)",
-            [at.replace(minute=0), at],
-        )
-
-
-def _drop_before(moment: datetime) -> None:
-    connection.ensure_connection()
-    drop_expired(connection.connection, moment, timedelta(days=35))
