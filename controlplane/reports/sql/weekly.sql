@@ -18,6 +18,8 @@ WITH derived AS MATERIALIZED (
 dirty AS MATERIALIZED (
     SELECT at FROM rollup_dirty
     WHERE grain = 'hour' AND at >= %(start)s AND at < %(end)s AND at < (SELECT upto FROM derived)
+      -- Of an hour whose raw events are dropped, what was derived is all there is.
+      AND at >= coalesce((SELECT max(upto) FROM raw_dropped), '-infinity')
 ),
 span AS MATERIALIZED (
     SELECT min(at) AS since, max(at) + interval '1 hour' AS until

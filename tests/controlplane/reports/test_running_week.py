@@ -125,6 +125,42 @@ async def test_late_events_and_running_hours_are_read_beside_the_derived(
     assert (seen["dirty"], seen["clean"] > 0) == (0, True), seen
 
 
+async def test_what_a_failed_task_that_may_go_on_got_is_not_wasted_yet(
+    sender: Sender, watermarks: None
+) -> None:
+    await sync_to_async(prices)()
+    hour = hour_of(datetime.now(UTC)) - 2 * HOUR
+    sent, ended = hour - 2 * MINUTE, hour - MINUTE
+    await sender.send(
+        batches.batch(
+            batches.attempt(sent, task="t"), batches.outcome(ended, task="t", success=False)
+        )
+    )
+    now = hour + 12 * MINUTE
+    await sync_to_async(derive_from)(hour - 3 * HOUR, now)
+    for zone, by in itertools.product(ZONES, SPLITS):
+        asked = Question(Week.of(sent, zone), zone, by)
+        open_still = await sync_to_async(weekly)(asked, now)
+        assert open_still == await sync_to_async(raw_alone)(asked, now)
+        assert open_still.total.wasted_finally.gbp == 0
+        closed = await sync_to_async(weekly)(asked, ended + reading.IDLE)
+        assert closed.total.wasted_finally.gbp == closed.total.cost.gbp > 0
+
+
+async def test_a_marked_hour_whose_events_are_dropped_keeps_its_figures(
+    sender: Sender, watermarks: None
+) -> None:
+    at = hour_of(datetime.now(UTC)) - 30 * HOUR
+    await sender.send(batches.batch(batches.attempt(at)))
+    await sync_to_async(derive_from)(at, datetime.now(UTC))
+    await sync_to_async(_run)("TRUNCATE attempt")
+    await sync_to_async(_run)("INSERT INTO rollup_dirty VALUES ('hour', %s)", [at])
+    asked = Question(Week.of(at, ZONES[0]), ZONES[0])
+    assert (await sync_to_async(weekly)(asked, datetime.now(UTC))).total.attempts == 0
+    await sync_to_async(_run)("INSERT INTO raw_dropped VALUES (%s)", [at + DAY])
+    assert (await sync_to_async(weekly)(asked, datetime.now(UTC))).total.attempts == 1
+
+
 # In London's clocks: to summer time, to winter time.
 @pytest.mark.parametrize("sunday", ["2026-03-29", "2026-10-25"])
 async def test_weeks_in_which_clocks_change_are_read_alike(
