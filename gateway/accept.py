@@ -17,7 +17,7 @@ import msgspec
 from controlplane.domain.breaker import BreakerPolicy
 from controlplane.domain.budget import BudgetPolicy
 from controlplane.domain.limits import RatePolicy
-from controlplane.wire.desired import BudgetItem, Match, PolicyItem, RouteItem
+from controlplane.wire.desired import BudgetItem, Match, OverrideItem, PolicyItem, RouteItem
 from controlplane.wire.status import ItemStatus, ItemVerdict
 from gateway.budgeting import InForce as BudgetsInForce
 from gateway.budgeting import unsupported
@@ -42,10 +42,11 @@ class Accepted:
     forms: dict[str, Read[Any]] = field(default_factory=dict)
     """What is in force, as it was read."""
 
-    def last_good(self) -> bytes:
+    def last_good(self, overrides: list[OverrideItem]) -> bytes:
         """The spec of what is in force and the snapshot no longer says: its new form is rejected.
 
         A snapshot alone cannot bring these back after a restart (``snapshot.as_before``).
+        ``overrides``: of those, the ones that are kept.
         """
 
         def forms(uids: Iterable[str]) -> list[Any]:
@@ -58,7 +59,8 @@ class Accepted:
             "budgets": self.budgets,
             "routes": self.routes,
         }
-        return msgspec.json.encode({kind: forms(held) for kind, held in spec.items()})
+        good = {kind: forms(held) for kind, held in spec.items()}
+        return msgspec.json.encode(good | {"overrides": overrides})
 
     def budgets_in_force(self) -> BudgetsInForce:
         """The budgets as buckets look them up."""

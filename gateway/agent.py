@@ -114,9 +114,9 @@ class Agent:
         except SnapshotRefused as error:
             log.warning("the saved configuration is not used: %s", error)
             return
-        wall = saved.wall(self._clock.wall())
-        self.live.remember(snapshot.as_before(received, saved.last_good))
-        self.live.apply(received, "DiskCache", self._clock.monotonic(), wall)
+        now, wall = self._clock.monotonic(), saved.wall(self._clock.wall())
+        self.live.remember(snapshot.as_before(received, saved.last_good), now, wall)
+        self.live.apply(received, "DiskCache", now, wall)
 
     async def _join(self, control_plane: ControlPlane) -> None:
         contact = Contact(control_plane, self._config.gateway.name)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -53,6 +53,16 @@ class SystemClock:
         return event.is_set()
 
 
+class _Sample(NamedTuple):
+    """One round trip. ``server_at``: the monotonic time at which ``server`` was read, as believed:
+    the middle."""
+
+    rtt_s: float
+    offset_s: float
+    server: datetime
+    server_at: float
+
+
 class ClockOffset:
     """How far the control plane's clock is ahead of ours, from round trips.
 
@@ -63,22 +73,36 @@ class ClockOffset:
     KEPT = 8
 
     def __init__(self) -> None:
-        self._samples: list[tuple[float, float]] = []
+        self._samples: list[_Sample] = []
 
-    def measured(self, sent: datetime, server: datetime, rtt_s: float) -> None:
-        """``server`` was read by the other side between ``sent`` and ``sent + rtt_s``."""
+    def measured(self, sent: datetime, server: datetime, rtt_s: float, sent_at: float) -> None:
+        """``server`` was read by the other side between ``sent`` and ``sent + rtt_s``; ``sent_at``
+        is ``sent`` as our monotonic clock told it."""
         offset = (server - sent).total_seconds() - rtt_s / 2
-        self._samples = [*self._samples[1 - self.KEPT :], (rtt_s, offset)]
+        sample = _Sample(rtt_s, offset, server, sent_at + rtt_s / 2)
+        self._samples = [*self._samples[1 - self.KEPT :], sample]
+
+    @property
+    def _believed(self) -> _Sample | None:
+        return min(self._samples) if self._samples else None
 
     @property
     def offset_s(self) -> float | None:
         """Control plane minus gateway."""
-        return min(self._samples)[1] if self._samples else None
+        return believed.offset_s if (believed := self._believed) else None
 
     @property
     def rtt_s(self) -> float | None:
-        """The round trip of the believed sample."""
-        return min(self._samples)[0] if self._samples else None
+        """The round trip of the believed sample; half of it bounds the error of the others."""
+        return believed.rtt_s if (believed := self._believed) else None
+
+    def server_time(self, now: float) -> datetime | None:
+        """The control plane's time of day at a monotonic moment of ours, whatever our own time of
+        day does meanwhile."""
+        believed = self._believed
+        if believed is None:
+            return None
+        return believed.server + timedelta(seconds=now - believed.server_at)
 
     def corrected(self, wall: datetime) -> datetime:
         """Our wall time as the control plane would read it."""

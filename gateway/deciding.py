@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from controlplane.domain.breaker import Mode, State
+from controlplane.domain.breaker import Mode, Permit, State, would_have_refused
 from controlplane.domain.circuit import Circuit
+from controlplane.domain.gate import Gate, Refusal
 from gateway.circuits import Circuits
-from gateway.overrides import Overrides
+from gateway.clock import Clock
+from gateway.overrides import Armed, Overrides
 from gateway.routing import Routing
 
 
@@ -36,3 +38,12 @@ def decide(
             entry.breaker.set_mode(Mode.AUTO, now)
         changed |= circuits.drain(entry) or was is not entry.override
     return changed
+
+
+def note_effect(override: Armed, answer: Permit | Refusal, clock: Clock) -> bool:
+    """Note on an override the first call that it decided; True when this was it."""
+    by_gate = isinstance(answer, Refusal) and answer.gate is Gate.OVERRIDE
+    decided = by_gate or (not isinstance(answer, Refusal) and would_have_refused(answer))
+    if decided:
+        override.first_effect_at = clock.wall()
+    return decided

@@ -13,10 +13,10 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from controlplane.domain.breaker import Outcome, Permit, Transition, would_have_refused
+from controlplane.domain.breaker import Outcome, Permit, Transition
 from controlplane.domain.budgets import TenantBudgets
 from controlplane.domain.circuit import Circuit
-from controlplane.domain.gate import Gate, Refusal
+from controlplane.domain.gate import Refusal
 from controlplane.domain.limits import Concurrency, RateLimit
 from controlplane.domain.request_plan import AttemptAllowance
 from controlplane.domain.verdict import Verdict
@@ -28,7 +28,7 @@ from gateway.ceilings import Ceilings
 from gateway.circuits import Circuits, Entry, Sink
 from gateway.clock import Clock
 from gateway.config import Config, Key, Route
-from gateway.deciding import decide
+from gateway.deciding import decide, note_effect
 from gateway.host import Host
 from gateway.keys import Keys
 from gateway.overrides import Armed, Overrides
@@ -46,7 +46,7 @@ class Live:
         self.boot_id = boot_id
         self.slot = slot
         self.in_force = InForce()
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = lambda: None
         """Called, from the loop's thread, whenever a status report would say something new."""
         self._clock = clock
         self._sink = sink
@@ -97,8 +97,9 @@ class Live:
         entry = self._circuits.get(circuit) or self._entry(circuit, now)
         host = self._host
         answer = entry.breaker.admit(now) if host is None else host.admit(entry, now)
-        if entry.override is not None and entry.override.first_effect_at is None:
-            self._note_effect(entry, answer)
+        by = entry.override
+        if by is not None and by.first_effect_at is None and note_effect(by, answer, self._clock):
+            self.on_change()
         if taken := entry.breaker.take_transitions():
             self._changed(entry, taken, now)
         return answer
@@ -188,11 +189,12 @@ class Live:
 
     def last_good(self) -> bytes:
         """For the disk: what is in force beside the snapshot (``Accepted.last_good``)."""
-        return self._accepted.last_good()
+        return self._accepted.last_good(self._overrides.kept)
 
-    def remember(self, before: Received) -> None:
+    def remember(self, before: Received, now: float, wall: datetime) -> None:
         """After a restart, before ``apply``: what ``last_good`` said."""
         self._accepted = accept(before, Accepted(), self._routing, self._clock.wall())
+        self._overrides.arm(before, now, wall, exact=False)
 
     def apply(
         self, received: Received, source: ConfigSource, now: float, wall: datetime
@@ -217,6 +219,12 @@ class Live:
         self.on_change()
         return self.items()
 
+    def retime(self, server: datetime, now: float, error_s: float) -> None:
+        """``server`` is the control plane's time of day now, but for ``error_s``: its overrides end
+        by it."""
+        if self._overrides.retime(server, now, error_s):
+            self._decide(now)
+
     def hold_local(self, armed: Sequence[Armed], now: float) -> None:
         """Put the overrides made on this host in force, before the control plane's."""
         self._overrides.hold_local(armed)
@@ -224,7 +232,7 @@ class Live:
         self.on_change()
 
     def confirmed(self, source: ConfigSource, instances: int | None) -> None:
-        """The control plane said that what is in force is current, for that many instances."""
+        """The control plane said that what is in force is current, for so many instances."""
         if source != self.in_force.source:
             self.in_force = replace(self.in_force, source=source)
             self.on_change()
@@ -290,14 +298,3 @@ class Live:
     def _decide(self, now: float) -> None:
         if decide(self._overrides, self._circuits, self._routing, now, self._clock.wall()):
             self.on_change()
-
-    def _note_effect(self, entry: Entry, answer: Permit | Refusal) -> None:
-        by_gate = isinstance(answer, Refusal) and answer.gate is Gate.OVERRIDE
-        decided = by_gate or (not isinstance(answer, Refusal) and would_have_refused(answer))
-        if decided and entry.override is not None:
-            entry.override.first_effect_at = self._clock.wall()
-            self.on_change()
-
-
-def _nothing() -> None:
-    """Nobody listens yet."""

@@ -22,6 +22,9 @@ from controlplane.wire.desired import OverrideItem
 from controlplane.wire.status import ItemStatus, ItemVerdict
 from gateway.snapshot import Received
 
+JITTER_S = 0.1
+"""Below this a deadline is not worth moving: each answer says something a little different."""
+
 Routes: TypeAlias = Iterable[tuple[str, Sequence[Circuit]]]
 """Each route's name and the targets that it may use now."""
 
@@ -54,6 +57,8 @@ class Overrides:
     def __init__(self) -> None:
         self._told: list[Armed] = []
         self._local: list[Armed] = []
+        self.kept: list[OverrideItem] = []
+        """In force although the snapshot has them in a form that cannot be read."""
         self.due = inf
         """The next deadline; nothing changes by itself before it."""
         self.floor_refuses = False
@@ -68,12 +73,15 @@ class Overrides:
         so that a second copy never revives what has ended.
         """
         known = {held.item.uid: held for held in self._told}
-        armed, refused = [], []
+        armed, refused, kept = [], [], []
         for read in received.overrides:
-            item = read.value
+            item, held = read.value, known.get(read.uid)
             if item is None:
+                if held is not None and held.until > now:
+                    # Its newer form cannot be read here: what was understood stays, to its own end.
+                    armed.append(held)
+                    kept.append(held.item)
                 continue
-            held = known.get(item.uid)
             if held is not None and held.item.generation == item.generation and held.exact:
                 held.item = item
                 armed.append(held)
@@ -87,8 +95,18 @@ class Overrides:
                 fresh.applied_at = held.applied_at
                 fresh.first_effect_at = held.first_effect_at
             armed.append(fresh)
-        self._told = armed
+        self._told, self.kept = armed, kept
         return refused
+
+    def retime(self, server: datetime, now: float, error_s: float) -> bool:
+        """Move the deadlines that differ from what ``server``, the control plane's time now, says
+        by more than is not known of it. What has ended stays ended. True when one moved."""
+        moved = False
+        for held in self._told:
+            until = now + (held.item.expires_at - server).total_seconds()
+            if held.until > now and abs(until - held.until) > error_s + JITTER_S:
+                held.until, held.exact, moved = until, True, True
+        return moved
 
     def hold_local(self, armed: Sequence[Armed]) -> None:
         """Those made on this host, in order; they stand before the control plane's."""

@@ -117,6 +117,11 @@ class Received:
     items: int = 0
     may_shrink: bool = False
 
+    def aged(self, seconds: float) -> Received:
+        """The same after so long on the way: what remains of its overrides and probes is less."""
+        left = {uid: max(0.0, told - seconds) for uid, told in self.remaining_s.items()}
+        return replace(self, remaining_s=left)
+
 
 @dataclass(frozen=True, slots=True)
 class InForce:
@@ -187,7 +192,7 @@ def as_before(received: Received, last_good: bytes) -> Received:
         policies=tuple(_items("Policy", spec.policies, PolicyItem)),
         budgets=tuple(_items("Budget", spec.budgets, BudgetItem)),
         routes=tuple(_items("Route", spec.routes, RouteItem)),
-        overrides=(),
+        overrides=tuple(_items("Override", spec.overrides, OverrideItem)),
     )
 
 

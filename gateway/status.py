@@ -133,21 +133,31 @@ class StatusSender:
             return self._later(str(error), None)
         if answer.status == 200:
             self._local.heard(report.local_overrides)
-            return self._received(answer, sent, self._clock.monotonic() - began)
+            return self._received(answer, sent, began)
         text = f"{answer.status} {answer.body[:300].decode('utf-8', 'replace')}"
         if answer.status in (401, 403):
             return self._later(text, REFUSED_WAIT_S)
         return self._later(text, answer.retry_after_s)
 
-    def _received(self, answer: Answer, sent: datetime, rtt_s: float) -> _Again | None:
+    def _received(self, answer: Answer, sent: datetime, began: float) -> _Again | None:
+        rtt_s = self._clock.monotonic() - began
         try:
             receipt = msgspec.json.decode(answer.body, type=StatusReceipt)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return self._later(f"not a receipt: {error}", None)
         self._failures = 0
-        self._offset.measured(sent, receipt.server_time, rtt_s)
+        self._offset.measured(sent, receipt.server_time, rtt_s, began)
+        self._retime()
         self._watcher.heard(receipt.epoch, receipt.generation, receipt.instances)
         return None
+
+    def _retime(self) -> None:
+        """Tell what is armed how late it is: a snapshot off the disk, or one that came before any
+        answer did, was armed by less than is known now."""
+        now, rtt_s = self._clock.monotonic(), self._offset.rtt_s
+        server = self._offset.server_time(now)
+        if server is not None and rtt_s is not None:
+            self._live.retime(server, now, rtt_s / 2)
 
     def _later(self, why: str, floor: float | None) -> _Again:
         self._failures += 1

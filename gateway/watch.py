@@ -253,7 +253,12 @@ class Watcher:
                 self._live.confirmed(source, received.instances)
             return
         self.refused = None
-        self._live.apply(received, source, self._clock.monotonic(), self._control_plane_wall())
+        now = self._clock.monotonic()
+        if received.remaining_s and (server := self._offset.server_time(now)) is not None:
+            # Remaining seconds are of when it was sent, which over a slow stream is not now.
+            travelled = (server - received.server_time).total_seconds()
+            received = received.aged(max(0.0, travelled))
+        self._live.apply(received, source, now, self._control_plane_wall())
         self._saver.put(received)
 
     def _refuse(self, error: SnapshotRefused) -> None:

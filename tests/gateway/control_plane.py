@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -31,6 +31,7 @@ class ControlPlane:
         """Answers to the next status reports instead of receipts."""
         self.snapshot: bytes = b""
         self.epoch, self.generation, self.instances = "e1", 0, 1
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._streams: list[tuple[web.StreamResponse, asyncio.Event]] = []
 
     @property
@@ -51,7 +52,7 @@ class ControlPlane:
             "revision": 1,
             "generation": self.generation,
             "hash": "h",
-            "server_time": datetime.now(UTC).isoformat(),
+            "server_time": self.clock().isoformat(),
             "instances": self.instances,
         }
         await self.send(f"event: bookmark\ndata: {json.dumps(seen | more)}\n\n".encode())
@@ -84,7 +85,7 @@ class ControlPlane:
             "epoch": self.epoch,
             "contiguous": seq,
             "generation": self.generation,
-            "server_time": datetime.now(UTC).isoformat(),
+            "server_time": self.clock().isoformat(),
         }
 
     async def status(self, request: web.Request) -> web.Response:
@@ -96,7 +97,7 @@ class ControlPlane:
                 "generation": self.generation,
                 "hash": "h",
                 "epoch": self.epoch,
-                "server_time": datetime.now(UTC).isoformat(),
+                "server_time": self.clock().isoformat(),
                 "instances": self.instances,
             }
         )

@@ -30,6 +30,13 @@ def forced(**more: object) -> object:
     return build.override("o1", "ForceOpen", "south/", **more)
 
 
+def told(agent: Agent) -> bytes:
+    """A snapshot of this moment: forced for a minute."""
+    wall = agent._clock.wall()
+    item = forced(expires_at=wall + build.timedelta(seconds=60))
+    return build.snapshot_bytes(2, server_time=wall, overrides=[item])
+
+
 def now(agent: Agent) -> float:
     return agent._clock.monotonic()
 
@@ -61,9 +68,7 @@ async def test_an_override_is_enforced_and_reported_soon_after_it_arrives(
     async with Agent(build.config(tmp_path, double.url), host="h") as agent:
         await until(lambda: double.streams and double.statuses)
         double.generation = 2
-        await double.send_snapshot(
-            build.snapshot_bytes(2, remaining={"o1": 60}, overrides=[forced()])
-        )
+        await double.send_snapshot(told(agent))
         await until(lambda: double.statuses[-1].get("applied_generation") == 2)
         report = double.statuses[-1]
         assert (tmp_path / "checkpoint" / "0.json").exists()
@@ -80,10 +85,7 @@ async def test_a_restart_serves_from_the_disk_before_anybody_answers(tmp_path: P
         settings = build.config(tmp_path, double.url)
         async with Agent(settings, host="h") as agent:
             await until(lambda: double.streams)
-            item = forced(expires_at=agent._clock.wall() + build.timedelta(seconds=60))
-            await double.send_snapshot(
-                build.snapshot_bytes(2, remaining={"o1": 60}, overrides=[item])
-            )
+            await double.send_snapshot(told(agent))
             await until(lambda: double.statuses[-1].get("applied_generation") == 2)
     # Nobody listens there any more.
     async with Agent(settings, host="h") as agent:

@@ -104,6 +104,50 @@ async def test_pitfall_02_the_last_good_form_of_what_is_rejected_outlives_restar
             assert states["south"] == "Open"
 
 
+async def test_pitfall_02_an_extension_that_cannot_be_read_is_rejected_and_lifts_nothing(
+    tmp_path: Path,
+) -> None:
+    """A newer control plane extends in a form that this gateway does not know."""
+    clock = FakeClock()
+    forced = build.override("o", "ForceOpen", "south/", 60, allow_last_healthy=True)
+    first = build.snapshot_bytes(2, overrides=[forced])
+
+    def newer(message: dict[str, Any]) -> None:
+        message["spec"]["overrides"][0].update(
+            mode={"shed": 0.5}, generation=2, expires_at="2026-11-30T04:10:00Z"
+        )
+
+    second = build.altered(build.snapshot_bytes(3, overrides=[forced]), newer)
+
+    def held(agent: Agent) -> tuple[set[str], set[tuple[int, str, str]]]:
+        agent.live.tick(clock.monotonic())
+        modes = {c.mode for c in agent.live.circuit_statuses(clock.monotonic())}
+        return modes, {(i.generation, i.verdict, i.reason) for i in agent.live.items()}
+
+    still = ({"ForceOpen", "Auto"}, {(1, "Applied", ""), (2, "Rejected", "SchemaInvalid")})
+    async with serving(ControlPlane()) as double:
+        double.clock = clock.wall
+        settings = build.config(tmp_path, double.url)
+        async with Agent(settings, host="h", clock=clock) as agent:
+            await until(lambda: double.streams)
+            await double.send_snapshot(first)
+            await until(lambda: agent.live.in_force.generation == 2)
+            await double.send_snapshot(second)
+            await until(lambda: Checkpoint(_saved(tmp_path), "demo").load() is not None)
+            await until(lambda: agent.live.in_force.generation == 3)
+            assert held(agent) == still
+            await until(lambda: b'"shed"' in _saved(tmp_path).read_bytes())
+    clock.step(30)
+    async with Agent(settings, host="h", clock=clock) as agent:
+        assert held(agent) == still
+        clock.step(31)
+        assert held(agent)[0] == {"Auto"}
+
+
+def _saved(folder: Path) -> Path:
+    return folder / "checkpoint" / "0.json"
+
+
 async def test_pitfall_03_killed_and_started_alone_it_holds_and_ends_the_override(
     tmp_path: Path,
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from controlplane.wire.status import InstanceStatus, SpoolStatus
+from controlplane.wire.status import ConfigSource, InstanceStatus, SpoolStatus
 from gateway import status
 from gateway.checkpoint import Checkpoint
 from gateway.clock import ClockOffset
@@ -208,6 +208,38 @@ async def test_a_wait_that_was_asked_for_is_kept_whatever_is_heard(reporting: Re
         await reporting.reports(1)
 
 
+@pytest.mark.parametrize("source", ["Stream", "DiskCache"])
+async def test_a_deadline_that_was_armed_wrongly_is_put_right_by_the_next_answer(
+    reporting: Reporting, source: ConfigSource
+) -> None:
+    """A snapshot that came late before any answer did, and one off the disk of a host whose clock
+    is slow: both would hold on for 20 s too long."""
+    clock, live, forced = (
+        reporting.clock,
+        reporting.live,
+        build.override("o", "ForceOpen", "south/"),
+    )
+    clock.step(20 if source == "Stream" else 0)
+    now = clock.monotonic()
+    live.apply(build.received(2, overrides=[forced]), source, now, clock.wall())
+    assert forced.expires_at == START + timedelta(seconds=300)
+    ahead = timedelta(seconds=0 if source == "Stream" else 20)
+    reporting.double.clock = lambda: clock.wall() + ahead
+    async with reporting.running():
+        await until(lambda: reporting.offset.offset_s is not None)
+        clock.step(279.5)
+        live.tick(clock.monotonic())
+        assert [c.mode for c in live.circuit_statuses(now) if c.provider == "south"] == [
+            "ForceOpen"
+        ]
+        clock.step(1.0)
+        live.tick(clock.monotonic())
+        assert {c.mode for c in live.circuit_statuses(now)} == {"Auto"}
+        # What has ended stays so, whatever is said of the time afterwards.
+        live.retime(START, clock.monotonic(), 0.0)
+        assert {c.mode for c in live.circuit_statuses(now)} == {"Auto"}
+
+
 async def test_the_clocks_are_compared_with_every_answer(reporting: Reporting) -> None:
     async with reporting.running():
         await reporting.reports(1)
@@ -217,10 +249,11 @@ async def test_the_clocks_are_compared_with_every_answer(reporting: Reporting) -
 def test_the_shortest_round_trip_is_believed() -> None:
     offset = ClockOffset()
     assert offset.offset_s is None
-    offset.measured(START, START + timedelta(seconds=5), 4.0)
-    offset.measured(START, START + timedelta(seconds=2.05), 0.1)
+    offset.measured(START, START + timedelta(seconds=5), 4.0, 1000.0)
+    offset.measured(START, START + timedelta(seconds=2.05), 0.1, 1000.0)
     assert offset.offset_s == pytest.approx(2.0)
+    assert offset.server_time(1010.0) == START + timedelta(seconds=12)
     assert offset.corrected(START) == START + timedelta(seconds=2)
     for _ in range(8):
-        offset.measured(START, START + timedelta(seconds=1.5), 1.0)
+        offset.measured(START, START + timedelta(seconds=1.5), 1.0, 1000.0)
     assert offset.offset_s == pytest.approx(1.0)

@@ -72,6 +72,29 @@ async def test_a_snapshot_on_the_stream_is_in_force_and_on_the_disk(watching: Wa
         assert saved.raw == sent
 
 
+async def test_over_a_slow_stream_an_override_ends_at_its_time_and_not_later(
+    watching: Watching,
+) -> None:
+    clock = watching.clock
+    sent = build.snapshot_bytes(2, overrides=[build.override("o", "ForceOpen", "south/", 60)])
+    async with watching.running() as watcher:
+        await watching.streaming()
+        watcher._offset.measured(clock.wall(), clock.wall(), 0.2, clock.monotonic())
+        await clock.advance(20)
+        clock.step_wall(3600)  # the time of day of this host says nothing of it
+        await watching.double.send_snapshot(sent)
+        await until(lambda: watching.generation == 2)
+
+        def modes() -> set[str]:
+            watching.live.tick(clock.monotonic())
+            return {c.mode for c in watching.live.circuit_statuses(clock.monotonic())}
+
+        clock.step(39.0)
+        assert modes() == {"Auto", "ForceOpen"}
+        clock.step(1.5)
+        assert modes() == {"Auto"}
+
+
 async def test_a_snapshot_in_pieces_is_applied_when_it_is_whole(watching: Watching) -> None:
     async with watching.running():
         await watching.streaming()
