@@ -63,6 +63,7 @@ class Reported:
     rejected: int = 0
     unsupported: int = 0
     refused_generation: int = 0
+    checkpointed_generation: int | None = None
 
 
 def judge(desired: Desired, reported: Reported, now: datetime) -> SyncVerdict:
@@ -82,6 +83,10 @@ def judge(desired: Desired, reported: Reported, now: datetime) -> SyncVerdict:
             return SyncVerdict(Sync.REJECTED, "ItemRejected", late=True)
         if reported.unsupported:
             return SyncVerdict(Sync.UNSUPPORTED, "ItemUnsupported", late=True)
+        saved = reported.checkpointed_generation
+        if saved is not None and saved < reported.applied_generation:
+            # Enforced all the same: only a restart while we are away would forget it.
+            return SyncVerdict(Sync.IN_SYNC, "NotOnDisk", late=True)
         return SyncVerdict(Sync.IN_SYNC, "Enforced")
     if reported.refused_generation and reported.refused_generation == desired.generation:
         return SyncVerdict(Sync.REJECTED, "SnapshotRefused", late=True)

@@ -64,6 +64,8 @@ class Instance(models.Model):
     applied_generation = models.BigIntegerField(default=0)
     applied_hash = models.CharField(max_length=200, default="")
     applied_at = models.DateTimeField(null=True)
+    # What a restart without us would begin with; NULL from those who do not say.
+    checkpointed_generation = models.BigIntegerField(null=True)
     # A snapshot that this instance refused as a whole, and why. 0: none.
     refused_generation = models.BigIntegerField(db_default=0)
     refused_reason = models.CharField(max_length=1000, db_default="", blank=True)

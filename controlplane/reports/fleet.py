@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import F, OuterRef, Subquery
+from django.db.models import F, OuterRef, QuerySet, Subquery
 
 from controlplane.domain.sync import (
     FORGOTTEN,
@@ -76,18 +76,22 @@ def local_overrides(now: datetime) -> list[LocalOverride]:
     return list(rows.select_related("gateway").order_by("gateway__name", "created_at"))
 
 
-def instances(now: datetime) -> list[Instance]:
-    """Every instance that counts now, by gateway and slot.
+def counted(now: datetime) -> QuerySet[Instance]:
+    """Every instance that counts now, by gateway and slot."""
+    rows = Instance.objects.filter(
+        replaced_at=None, goodbye_at=None, last_seen_at__gte=now - FORGOTTEN
+    )
+    return rows.order_by(F("gateway__name"), "slot").select_related("gateway")
 
-    ``pending_since``: when the oldest generation that it has not applied was compiled.
-    """
+
+def instances(now: datetime) -> list[Instance]:
+    """The same with ``pending_since``: when the oldest generation that it has not applied was
+    compiled."""
     next_generation = ConfigGeneration.objects.filter(
         gateway_id=OuterRef("gateway_id"), generation=OuterRef("applied_generation") + 1
     )
-    rows = Instance.objects.filter(
-        replaced_at=None, goodbye_at=None, last_seen_at__gte=now - FORGOTTEN
-    ).annotate(pending_since=Subquery(next_generation.values("compiled_at")[:1]))
-    return list(rows.order_by(F("gateway__name"), "slot").select_related("gateway", "missing"))
+    since = Subquery(next_generation.values("compiled_at")[:1])
+    return list(counted(now).annotate(pending_since=since).select_related("gateway", "missing"))
 
 
 def verdict(
@@ -109,5 +113,6 @@ def verdict(
         rejected=verdicts.count("Rejected"),
         unsupported=verdicts.count("Unsupported"),
         refused_generation=instance.refused_generation,
+        checkpointed_generation=instance.checkpointed_generation,
     )
     return judge(desired, reported, now)

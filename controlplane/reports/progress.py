@@ -25,7 +25,7 @@ from controlplane.models import (
     RetryBudget,
     Route,
 )
-from controlplane.reports.fleet import instances
+from controlplane.reports.fleet import counted
 
 Followed: TypeAlias = Override | Probe | RetryBudget | BreakerPolicy | Route
 
@@ -124,8 +124,15 @@ def of_items(
     heard: dict[tuple[str, int], dict[int, Delivery]] = defaultdict(dict)
     for row in Delivery.objects.filter(uid__in=[str(item.uid) for item in items]):
         heard[row.uid, row.generation][row.instance_id] = row
-    members = instances(now) if among is None else among
+    members = _members(now) if among is None else among
     return [_of(item, heard[str(item.uid), item.generation], members, now) for item in items]
+
+
+def _members(now: datetime) -> list[Instance]:
+    """Where and when, and no more: what instances report of themselves was four fifths of the
+    reading, and an operator's answer waits for it while the change is on its way (measured)."""
+    named = ("slot", "boot_id", "first_seen_at", "last_seen_at")
+    return list(counted(now).only(*named, "gateway__name", "gateway__labels"))
 
 
 def _of(

@@ -27,6 +27,7 @@ _PLAIN = (
     "applied_generation",
     "applied_hash",
     "applied_at",
+    "checkpointed_generation",
     "refused_generation",
     "refused_reason",
     "config_source",

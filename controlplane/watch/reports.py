@@ -48,6 +48,7 @@ _SHOWN = (
     "received_generation",
     "applied_generation",
     "applied_hash",
+    "checkpointed_generation",
     "refused_generation",
     "epoch",
     "config_source",

@@ -34,6 +34,15 @@ BEHIND = {"received_generation": 11, "applied_generation": 11, "applied_hash": "
     ("desired", "report", "sync", "reason", "late"),
     [
         (DESIRED, reported(), "InSync", "Enforced", False),
+        (DESIRED, reported(checkpointed_generation=12), "InSync", "Enforced", False),
+        (DESIRED, reported(checkpointed_generation=11), "InSync", "NotOnDisk", True),
+        (
+            DESIRED,
+            reported(checkpointed_generation=11, rejected=1),
+            "Rejected",
+            "ItemRejected",
+            True,
+        ),
         (DESIRED, reported(15), "InSync", "Enforced", False),
         (DESIRED, reported(**BEHIND, refused_generation=12), "Rejected", "SnapshotRefused", True),
         (DESIRED, reported(**BEHIND, refused_generation=10), "Applying", "NotDelivered", False),

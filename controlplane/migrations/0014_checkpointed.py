@@ -1,0 +1,14 @@
+"""What a restart of an instance would begin with, as it says so itself."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("controlplane", "0013_circuit_gone")]
+    operations = [
+        migrations.AddField(
+            model_name="instance",
+            name="checkpointed_generation",
+            field=models.BigIntegerField(null=True),
+        ),
+    ]
