@@ -81,7 +81,8 @@ def counted(now: datetime) -> QuerySet[Instance]:
     rows = Instance.objects.filter(
         replaced_at=None, goodbye_at=None, last_seen_at__gte=now - FORGOTTEN
     )
-    return rows.order_by(F("gateway__name"), "slot").select_related("gateway")
+    # Twenty gateways are read once, not once for each of their instances.
+    return rows.order_by(F("gateway__name"), "slot").prefetch_related("gateway")
 
 
 def instances(now: datetime) -> list[Instance]:
@@ -91,7 +92,7 @@ def instances(now: datetime) -> list[Instance]:
         gateway_id=OuterRef("gateway_id"), generation=OuterRef("applied_generation") + 1
     )
     since = Subquery(next_generation.values("compiled_at")[:1])
-    return list(counted(now).annotate(pending_since=since).select_related("gateway", "missing"))
+    return list(counted(now).annotate(pending_since=since).select_related("missing"))
 
 
 def verdict(

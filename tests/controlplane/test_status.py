@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,11 +18,13 @@ from controlplane.models import (
     BudgetState,
     CircuitState,
     Delivery,
+    GatewayConfig,
     Instance,
     LocalOverride,
     registry,
 )
 from controlplane.notify import Hub
+from controlplane.reports.fleet import verdict
 from controlplane.watch import status
 from tests import builders
 from tests.asgi import Answer, call
@@ -153,6 +155,17 @@ async def test_a_refused_snapshot_is_kept_with_its_reason(token: str) -> None:
     await report(token, refused_generation=7, refused_reason="it shrank")
     row = await sync_to_async(one_instance)()
     assert (row.refused_generation, row.refused_reason) == (7, "it shrank")
+
+
+async def test_what_is_enforced_and_not_on_the_disk_is_said(token: str) -> None:
+    config = await snapshot(token)
+    reasons = []
+    for seq, saved in enumerate((config["generation"] - 1, config["generation"]), start=1):
+        await report(token, seq=seq, **applied(config, checkpointed_generation=saved))
+        now = datetime.now(UTC)
+        row, held = await sync_to_async(one_instance)(), await GatewayConfig.objects.aget()
+        reasons.append(verdict(row, held, config["epoch"], now)[:2])
+    assert reasons == [("InSync", "NotOnDisk"), ("InSync", "Enforced")]
 
 
 async def test_a_lower_seq_changes_nothing(token: str) -> None:
