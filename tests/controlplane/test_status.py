@@ -163,7 +163,10 @@ async def test_what_is_enforced_and_not_on_the_disk_is_said(token: str) -> None:
     for seq, saved in enumerate((config["generation"] - 1, config["generation"]), start=1):
         await report(token, seq=seq, **applied(config, checkpointed_generation=saved))
         now = datetime.now(UTC)
-        row, held = await sync_to_async(one_instance)(), await GatewayConfig.objects.aget()
+        row, held = (
+            await sync_to_async(one_instance)(),
+            await GatewayConfig.objects.aget(gateway__name="eu-1"),
+        )
         reasons.append(verdict(row, held, config["epoch"], now)[:2])
     assert reasons == [("InSync", "NotOnDisk"), ("InSync", "Enforced")]
 

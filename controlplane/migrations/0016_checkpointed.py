@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("controlplane", "0013_circuit_gone")]
+    dependencies = [("controlplane", "0015_two_person")]
     operations = [
         migrations.AddField(
             model_name="instance",
