@@ -121,13 +121,21 @@ def _titles(fleet: Fleet, circuits: list[CircuitFacts], sick: list[CircuitFacts]
     opened = sum(f.worst_state == "Open" for f in circuits)
     return {
         "page": f"{opened} open" if opened else "Nothing open",
-        "attention": "Needs attention" if serious or not sick else "Needs a look",
-        "attention_note": f"{len(sick)} of {len(circuits)}",
+        "attention": _heading(circuits, sick, serious=serious),
+        "attention_note": f"{len(sick)} of {len(circuits)}" if circuits else None,
+        "circuits": "some" if circuits else "none",
+        "gateways": "some" if fleet.members else "none",
         **_providers(providers),
         "healthy": "Healthy",
         "healthy_note": f"{len(circuits) - len(sick)} Closed · "
         f"{reachable} of {present.count(known, 'instance')} in contact{silent}",
     }
+
+
+def _heading(circuits: list[CircuitFacts], sick: list[CircuitFacts], *, serious: bool) -> str:
+    if not circuits:
+        return "No circuit yet"
+    return "Needs attention" if serious or not sick else "Needs a look"
 
 
 def _providers(counted: list[tuple[str, int]]) -> Fields:

@@ -72,6 +72,7 @@ def tile(facts: CircuitFacts, since: datetime) -> Fields:
     known = bool(facts.minutes)
     tone, glyph = STATE_TONES[facts.worst_state]
     head, tail = present.ended(row.model)
+    region_head, region_tail = present.ended(row.region, 5)
     return {
         "kind": "tile",
         "id": f"c{row.id}",
@@ -80,7 +81,10 @@ def tile(facts: CircuitFacts, since: datetime) -> Fields:
         "head": head,
         "tail": tail,
         "region": row.region,
+        "region_head": region_head,
+        "region_tail": region_tail,
         "place": present.place(row.provider, row.region),
+        "dot": "\u00a0·\u00a0" if row.region else None,
         "href": circuit_url(row.circuit),
         "force_href": force_url(row.provider, row.model, row.region),
         "find": f"{row.provider} {row.model} {row.region}".lower(),

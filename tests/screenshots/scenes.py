@@ -15,6 +15,7 @@ from controlplane.models import Instance, Override
 from tests import builders
 from tests.dashboard import fleets, stories
 from tests.dashboard.server import WebProcess
+from tests.screenshots import wall_states
 from tests.screenshots.camera import THEMES, Camera
 from tests.screenshots.stage import empty, in_contact
 
@@ -151,4 +152,5 @@ SCENES: dict[str, Scene] = {
     "objects": objects,
     "incident": incident,
     "phone": phone,
+    **wall_states.SCENES,
 }
