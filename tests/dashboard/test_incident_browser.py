@@ -53,6 +53,13 @@ def test_the_page_reads_before_the_charts_are_there_and_stands_still_when_they_c
         expect(page.locator("#timeline .bars .point path").first).to_be_attached(timeout=60_000)
         expect(lanes).to_have_count(0)
         assert table.bounding_box() == before
+        # On paper it is light, its charts too, whatever the screen is.
+        page.emulate_media(color_scheme="dark")
+        plot = page.locator("#timeline .main-svg").first
+        expect(plot).to_have_css("background-color", "rgb(20, 24, 28)")
+        page.emulate_media(media="print", color_scheme="dark")
+        expect(plot).to_have_css("background-color", "rgb(255, 255, 255)")
+        expect(page.locator("body")).to_have_css("color", "rgb(21, 24, 28)")
 
 
 def test_zoom_and_pan_move_every_row_and_the_link(browser: Browser, web: WebProcess) -> None:

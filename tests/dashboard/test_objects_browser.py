@@ -106,6 +106,10 @@ def test_times_are_read_in_the_zone_in_utc_and_as_ages(page: Page, web: WebProce
     assert first.text_content() == before
     expect(first).to_have_attribute("title", re.compile(r"UTC$"))
     page.keyboard.press("g")
+    page.keyboard.press("g")
+    expect(page).to_have_title("Gateways · Switchgear")
+    live(page)  # its scripts listen for keys
+    page.keyboard.press("g")
     page.keyboard.press("b")
     expect(page).to_have_title("Retry budgets · Switchgear")
     page.click("text=Breaker policies")

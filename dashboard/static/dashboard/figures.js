@@ -19,11 +19,11 @@ export function themed(value) {
   return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, themed(part)]));
 }
 
-// Draws now and whenever the theme changes.
+// Draws now and whenever the theme changes; paper has its own.
 export function drawn(draw) {
   draw();
   new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", draw);
 }
 
 export function read(id) {

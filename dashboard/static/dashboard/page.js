@@ -199,7 +199,7 @@ function copied(text, button) {
   return done;
 }
 
-const ROOMS = { w: "/", i: "/incident", c: "/circuits", o: "/overrides", b: "/budgets", a: "/audit" };
+const ROOMS = { w: "/", i: "/incident", c: "/circuits", g: "/gateways", o: "/overrides", b: "/budgets", p: "/providers", r: "/report", a: "/audit" };
 // When g was pressed; never, at first: a page is younger than the time that g waits for its second key.
 let going = -Infinity;
 document.addEventListener("keydown", (event) => {
