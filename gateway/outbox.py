@@ -46,6 +46,10 @@ class Sealed:
     events: int
     size: int
     since: datetime | None = None
+    damaged: int = 0
+    """Records that cannot be sent, as far as it has been read and they are not counted yet."""
+    again: bool = False
+    """It was acknowledged before, and what it lacks counted then."""
 
     def read(self) -> records.Records:
         """Its records. Raises ``OSError`` when the file cannot be read."""
@@ -112,6 +116,7 @@ class Outbox:
         """The batch as it goes over the wire. Raises ``OSError`` when it cannot be read."""
         found = batch.read()
         batch.events = len(found.events)
+        batch.damaged = 0 if batch.again else found.damaged
         who = self.identity
         head = msgspec.json.encode(
             {
@@ -128,8 +133,13 @@ class Outbox:
         return head[:-1] + b',"events":[' + events + b"]}"
 
     def acknowledge(self, batch: Sealed, epoch: str = "", at: datetime | None = None) -> None:
-        """The control plane of this epoch has it: keep it aside; without an epoch, forget it."""
+        """The control plane of this epoch has it: keep it aside; without an epoch, forget it.
+
+        What of it could not be sent, because its checksum was wrong, is counted as lost.
+        """
         self._leave(batch)
+        if batch.damaged:
+            self.dropped["damaged"] += batch.damaged
         if epoch and at is not None:
             self.kept.add(batch.seq, batch.path, batch.size, epoch, at)
         else:
@@ -171,7 +181,7 @@ class Outbox:
             log.warning("cannot keep a refused batch: %s", error)
 
     def _put_back(self, batches: list[tuple[int, Path, int]]) -> int:
-        back = [Sealed(seq, path, None, -1, size) for seq, path, size in batches]
+        back = [Sealed(seq, path, None, -1, size, again=True) for seq, path, size in batches]
         if back:
             self._waiting = deque(sorted([*self._waiting, *back], key=lambda one: one.seq))
         return len(back)

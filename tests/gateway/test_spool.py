@@ -278,6 +278,28 @@ def test_the_disk_is_bounded_by_giving_up_the_oldest(tmp_path: Path) -> None:
     assert held.dropped == {"outcome": 10 * (seqs[1] - 2)}
 
 
+def test_a_record_that_the_disk_changed_is_counted_once(tmp_path: Path) -> None:
+    held = spool(tmp_path)
+    held.append(outcome(1), outcome(2), outcome(3))
+    held.seal()
+    (path,) = tmp_path.glob("*/*/*.batch")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], lines[1].replace(b"true", b"tr\xffe"), lines[2]]))
+    batch = held.outbox.head()
+    assert batch is not None
+    for _ in range(2):  # the first try had no answer
+        body = json.loads(held.outbox.body(batch, "e1", 3))
+    assert [e["id"] for e in body["events"]] == [str(outcome(n).id) for n in (1, 3)]
+    assert not held.dropped, "it is not lost before the batch is taken without it"
+    held.outbox.acknowledge(batch, "e1", START)
+    assert held.dropped == {"damaged": 1}
+    # A restored database is sent it again, with what it lacks.
+    assert held.outbox.ask("e2")
+    (again,) = sent(held.outbox)
+    assert len(again["events"]) == 2
+    assert held.dropped == {"damaged": 1}
+
+
 def test_refused_batches_are_kept_aside_and_counted(tmp_path: Path) -> None:
     held = spool(tmp_path)
     for number in range(20):
