@@ -40,6 +40,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("overrides/new", force.new, name="override-new"),
     path("overrides/typed", force.typed, name="override-typed"),
     path("overrides/preview", force.preview, name="override-preview"),
+    path("overrides/broken", approvals.broken, name="override-broken"),
     path("overrides/release-mine", overrides.release_mine, name="override-release-mine"),
     path("overrides/<str:name>", overrides.one, name="override"),
     path("overrides/<str:name>/release", overrides.release, name="override-release"),

@@ -59,7 +59,7 @@ class Override(Selecting):
     ended_at = models.DateTimeField(null=True)
     ended_by = models.CharField(max_length=200, default="", blank=True)
     end_cause = models.CharField(max_length=32, default="", blank=True)
-    # Fleet-wide and past the second person: told on the overrides' page until another has seen it.
+    # Fleet-wide and past the second person: told on every page until another has seen it.
     break_glass = models.BooleanField(default=False, db_default=False)
     acknowledged_at = models.DateTimeField(null=True)
     acknowledged_by = models.CharField(max_length=200, default="", db_default="", blank=True)

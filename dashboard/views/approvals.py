@@ -8,12 +8,13 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.actions import approvals
 from controlplane.errors import Problem
+from dashboard import glass
 from dashboard.views.overrides import dialog, is_htmx, progress_answer
-from dashboard.views.page import actor_of, room
+from dashboard.views.page import actor_of, room, show
 
 
 @require_POST
@@ -49,6 +50,16 @@ def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
     except Problem as problem:
         return _refused(request, problem)
     return HttpResponseRedirect(reverse("overrides"))
+
+
+@require_GET
+@room
+def broken(request: HttpRequest) -> HttpResponse:
+    """The banner, for a page that asks again; 204 when it shows just that, so none is repeated."""
+    found = glass.broken()
+    if found is None or found["said"] == request.GET.get("said"):
+        return HttpResponse(status=204)
+    return show(request, "overrides/broken.html", {"glass": found}, at="overrides")
 
 
 def _refused(request: HttpRequest, problem: Problem) -> HttpResponse:

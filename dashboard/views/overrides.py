@@ -205,7 +205,6 @@ def listing(request: HttpRequest) -> HttpResponse:
     ended = Override.objects.exclude(pk__in=[row.pk for row in active]).order_by("-created_at")
     context = {
         "active": _followed(active, now, among),
-        "broken": [_about(row) for row in approvals.unacknowledged().order_by("-created_at")],
         "pending": [
             about_pending(row, now, actor_of(request).name)
             for row in approvals.waiting(now).order_by("approve_before")

@@ -26,7 +26,7 @@ from controlplane.actions.signin import client_address
 from controlplane.errors import Problem
 from controlplane.models import Person, Role
 from controlplane.reports import wall
-from dashboard import feed, rail
+from dashboard import feed, glass, rail
 from dashboard.board import Board
 from dashboard.cards import Fields
 from dashboard.fleet import Fleet
@@ -126,6 +126,7 @@ def show(
         "can_administer": Role(person.role).includes(Role.ADMIN),
         # Fragments have no navigation, and count nothing.
         "nav": SimpleLazyObject(lambda: _nav(at, context.get("board"))),
+        "glass": SimpleLazyObject(glass.broken),
         "follows": at in _FOLLOWING and status == 200 and request.method == "GET",
     }
     return render(request, template, common | dict(context), status=status)

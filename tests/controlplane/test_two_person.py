@@ -208,6 +208,9 @@ def test_the_pages_ask_approve_and_acknowledge(client: Client) -> None:
     chosen = {"provider": "openai", "mode": "ForceOpen", "minutes": "30", "reason": "529s"}
     form = client.get("/overrides/new", {"provider": "openai"}).content.decode()
     assert "another operator has to approve it" in form
+    assert "Ask for ForceOpen on" in form
+    glass = client.post("/overrides/preview", {**chosen, "break_glass": "on"}).content.decode()
+    assert "Force open on" in glass
     asked = client.post("/overrides/new", chosen).content.decode()
     assert "In force nowhere" in asked
     row = PendingOverride.objects.get()
@@ -219,11 +222,16 @@ def test_the_pages_ask_approve_and_acknowledge(client: Client) -> None:
     assert client.post(f"/overrides/{row.name}/approve").status_code == 302
     assert Override.objects.get().created_by == "ann"
     assert "Waiting for a second person" not in client.get("/overrides").content.decode()
-    glass = {**chosen, "model": "gpt-4o", "break_glass": "on"}
-    assert client.post("/overrides/new", glass).status_code == 302
+    direct = {**chosen, "model": "gpt-4o", "break_glass": "on"}
+    assert client.post("/overrides/new", direct).status_code == 302
     broken = Override.objects.get(break_glass=True)
     assert "Glass broken by bob" in client.get("/overrides").content.decode()
     assert "nobody else has" in client.get(f"/overrides/{broken.name}").content.decode()
+    assert "Glass broken by bob" in client.get("/audit").content.decode()
+    said = client.get("/overrides/broken?said=").content.decode()
+    assert f"said={broken.pk}" in said
+    assert client.get(f"/overrides/broken?said={broken.pk}").status_code == 204
     client.force_login(ann)
     client.post(f"/overrides/{broken.name}/acknowledge")
+    assert "Glass broken" not in client.get(f"/overrides/broken?said={broken.pk}").content.decode()
     assert "Glass broken" not in client.get("/overrides").content.decode()
