@@ -15,23 +15,18 @@ from random import random
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import ContentEncodingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
-from gateway import answers, collector, server_log
+from gateway import collector, server_log
 from gateway.agent import Agent
+from gateway.caller_connection import CallerConnection
 from gateway.clock import Clock, SystemClock
 from gateway.config import Config
 from gateway.exchange import Path
-from gateway.flow import OnlyWhenPaused
 from gateway.proxy import Proxy
 from gateway.upstream import Upstream
 
 IDLE_CONNECTION_S = 75.0
-_UNREADABLE: dict[type, str] = {
-    LineTooLong: "its first line or one of its headers is longer than 8190 bytes",
-    ContentEncodingError: "its content-encoding is not known here",
-}
 BACKLOG = 1024
 
 
@@ -94,30 +89,6 @@ def _server(proxy: Proxy, body_bytes: int) -> web.Server:
     )
 
 
-class _Handler(OnlyWhenPaused, RequestHandler):
-    """One connection of a caller."""
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """What is no HTTP that can be read never reaches the proxy; its answer has the API's shape
-        all the same, and does not quote what came."""
-        told = super().handle_error(request, status, exc, message)
-        if status >= 500:
-            text, kind, code = "the gateway failed", "server_error", "gateway_fault"
-        else:
-            reason = _UNREADABLE.get(type(exc), "it is not HTTP that can be read")
-            text, kind = f"the request was refused: {reason}", "invalid_request_error"
-            code = "unreadable_request"
-        answer = answers.error(told.status, text, kind=kind, code=code)
-        answer.force_close()
-        return answer
-
-
 class _Server(web.Server):
     def __call__(self) -> RequestHandler:
-        return _Handler(self, loop=self._loop, **self._kwargs)
+        return CallerConnection(self, loop=self._loop, **self._kwargs)
