@@ -3,9 +3,10 @@
 aiohttp's own loop makes a task for each request, which costs two more turns of the event loop and
 the keeping of a task's state. Here the connection's task serves its requests itself.
 
-Invariants: what is out of the ordinary (bytes that are no HTTP, an upgrade, pipelined requests) is
-left to aiohttp's loop, which then keeps the connection; a caller that goes away cancels what is
-being served for it; nothing of a request is held while the next one is waited for.
+Invariants: what is out of the ordinary (bytes that are no HTTP, an upgrade) is left to aiohttp's
+loop, which then keeps the connection; an answer has left before the next request is begun; a caller
+that goes away cancels what is being served for it; nothing of a request is held while the next one
+is waited for.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ class CallerConnection(OnlyWhenPaused, RequestHandler):
             if not await self._serve():
                 break
             self._expect_another()
+            if self._messages:
+                await asyncio.sleep(0)  # what was answered leaves first (``outgoing``)
         if not self._force_close:
+            await asyncio.sleep(0)  # the last answer leaves before the connection is closed
             self._task_handler = None
             if self.transport is not None:
                 self.transport.close()
 
     def _ordinary(self) -> bool:
-        """True when the next message is a request, the only one, and the connection stays HTTP."""
-        return (
-            len(self._messages) == 1
-            and type(self._messages[0][0]) is RawRequestMessage
-            and not self._upgraded
-            and not self._buffer_paused
-        )
+        """True when the next message is a request and the connection stays HTTP."""
+        return type(self._messages[0][0]) is RawRequestMessage and not self._upgraded
 
     async def _serve(self) -> bool:
         """Answer the next request; False when the connection is not to be used again."""
         message, body = self._messages.popleft()
         assert self._parser is not None
         self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
         assert self._manager is not None
         self._manager.requests_count += 1
         assert self._request_factory is not None
@@ -125,6 +126,14 @@ class CallerConnection(OnlyWhenPaused, RequestHandler):
         self._next_keepalive_close_time = close_at
         if self._keepalive_handle is None:
             self._keepalive_handle = self._loop.call_at(close_at, self._process_keepalive)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """In aiohttp's loop too an answer has left before anything else is done."""
+        finished = await super().finish_response(request, resp, start_time)
+        await asyncio.sleep(0)
+        return finished
 
     def handle_error(
         self,

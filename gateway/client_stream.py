@@ -14,6 +14,7 @@ from aiohttp import web
 from controlplane.domain.request_plan import Stop
 from gateway import answers
 from gateway.attempt import ClientGone, Seen
+from gateway.outgoing import Outgoing
 from gateway.raw_answer import RawAnswer, fits
 
 
@@ -26,10 +27,11 @@ class _Answer(web.StreamResponse):
 class ClientStream:
     """The way to one caller. ``head`` makes the answer's headers from the provider's."""
 
-    __slots__ = ("_head", "_request", "_response", "sent")
+    __slots__ = ("_head", "_outgoing", "_request", "_response", "sent")
 
-    def __init__(self, request: web.BaseRequest, head: answers.Head) -> None:
+    def __init__(self, request: web.BaseRequest, head: answers.Head, outgoing: Outgoing) -> None:
         self._request = request
+        self._outgoing = outgoing
         self._head = head
         self._response: web.StreamResponse | None = None
         self.sent = 0
@@ -57,7 +59,7 @@ class ClientStream:
     async def _begin(self, headers: Mapping[str, str]) -> web.StreamResponse:
         raw = fits(self._request, 200)
         response = self._response = (
-            RawAnswer(self._head.lines(headers))
+            RawAnswer(self._head.lines(headers), self._outgoing)
             if raw
             else _Answer(headers=self._head.good(headers))
         )
@@ -67,7 +69,8 @@ class ClientStream:
     def whole(self, seen: Seen) -> web.StreamResponse:
         """A good answer that is not a stream, to be written by the server."""
         if fits(self._request, seen.status):
-            return RawAnswer(self._head.lines(seen.headers), seen.body or b"")
+            lines = self._head.lines(seen.headers)
+            return RawAnswer(lines, self._outgoing, seen.body or b"")
         headers = self._head.good(seen.headers)
         return web.Response(status=seen.status or 200, body=seen.body, headers=headers)
 
@@ -105,6 +108,7 @@ class ClientStream:
             pass
         finally:
             await seen.let_go()
+        self._outgoing.flush()
         if self._request.transport is not None:
             self._request.transport.close()
         return self._response

@@ -104,7 +104,7 @@ class Exchange:
         self._head = answers.Head(self._request)
         # Not a method of ours: a request that is its own garbage waits for the collector, with its
         # body and its answer.
-        self._out = ClientStream(request, self._head)
+        self._out = ClientStream(request, self._head, path.upstream.outgoing)
         self._bodies: dict[Circuit, bytes] = {}
         self._told = 0
         self._waited_s = 0.0

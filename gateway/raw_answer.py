@@ -17,6 +17,8 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import SERVER_SOFTWARE
 
+from gateway.outgoing import Outgoing
+
 _SERVER = f"Server: {SERVER_SOFTWARE}\r\n"
 _ONE_WRITE = 64 * 1024
 """A shorter body is sent together with its head; a longer one is not worth the copy."""
@@ -34,9 +36,10 @@ class RawAnswer(web.StreamResponse):
     ``lines``: its headers, each with its line's end; length, date, server and connection are added.
     """
 
-    def __init__(self, lines: list[str], body: bytes | None = None) -> None:
+    def __init__(self, lines: list[str], outgoing: Outgoing, body: bytes | None = None) -> None:
         super().__init__()
         self._lines = lines
+        self._outgoing = outgoing
         self._whole = body
         self._head = b""
         self._request: web.BaseRequest | None = None
@@ -83,7 +86,9 @@ class RawAnswer(web.StreamResponse):
         if transport is None or transport.is_closing():
             raise ClientConnectionResetError("the caller has closed its connection")
         request.writer.output_size += len(data)
-        transport.write(data)
+        self._outgoing.send(transport, data)
+        if self._over and not self._keep_alive:
+            self._outgoing.flush()
         if request.protocol.writing_paused:
             await _read_by(request, transport)
 

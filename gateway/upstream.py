@@ -32,6 +32,7 @@ from gateway.config import Config, Key, Provider
 from gateway.connections import Connector, cut
 from gateway.faults import Progress
 from gateway.opaque import Unread
+from gateway.outgoing import Outgoing
 from gateway.time_limits import TimeLimits
 
 KEEP_ALIVE_S = 15.0
@@ -74,7 +75,8 @@ class Upstream:
 
     async def start(self) -> None:
         """Make the connection pool; needs the running loop."""
-        self.time_limits = TimeLimits(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self.time_limits, self.outgoing = TimeLimits(loop), Outgoing(loop)
         self._connector = Connector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=30)
 
     async def close(self) -> None:
@@ -116,17 +118,21 @@ class Upstream:
                 raise aiohttp.ClientConnectionResetError("the connection was closed before its use")
             protocol.set_response_params(read_until_eof=True)
             if sent is not None and call.unread is not None:
-                answer = _head_of(protocol, place)
+                head_of = _head_of(protocol, place)
                 return Response(
                     connection,
-                    *await upload.send(protocol, head, call.body, call.unread, answer, sent),
+                    *await upload.send(protocol, head, call.body, call.unread, head_of, sent),
                 )
             if len(call.body) < _ONE_WRITE:
-                transport.write(head + call.body)
+                self.outgoing.send(transport, head + call.body)
             else:
                 transport.write(head)
                 transport.write(call.body)
-            return Response(connection, *await _head_of(protocol, place))
+            answer = await _head_of(protocol, place)
+            if self.outgoing.holds(transport):
+                # It is no answer to this call, and the connection must not go to the next one.
+                raise aiohttp.ClientConnectionResetError("an answer came before the question")
+            return Response(connection, *answer)
         except BaseException:
             cut(connection)
             raise

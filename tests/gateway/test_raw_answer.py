@@ -17,6 +17,7 @@ from controlplane.domain.circuit import Circuit
 from controlplane.domain.request_plan import Role, Send, Target
 from gateway import raw_answer
 from gateway.answers import Head
+from gateway.outgoing import Outgoing
 from gateway.raw_answer import RawAnswer
 from tests.gateway.running import Running, running
 
@@ -25,6 +26,10 @@ from tests.gateway.running import Running, running
 async def gateway(tmp_path: Path) -> AsyncIterator[Running]:
     async with running(tmp_path) as started:
         yield started
+
+
+def outgoing() -> Outgoing:
+    return Outgoing(asyncio.get_running_loop())
 
 
 async def ask(gateway: Running, version: str, more: str = "", *, stream: bool) -> tuple[str, bytes]:
@@ -102,7 +107,7 @@ def test_another_gateways_own_headers_are_not_passed_on() -> None:
 async def test_a_header_cannot_bring_another_one(value: str) -> None:
     request = make_mocked_request("POST", "/")
     with pytest.raises(ValueError, match="line break"):
-        await RawAnswer([f"x-a: {value}\r\n"], b"{}").prepare(request)
+        await RawAnswer([f"x-a: {value}\r\n"], outgoing(), b"{}").prepare(request)
 
 
 async def test_a_caller_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +116,7 @@ async def test_a_caller_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyP
     ended = asyncio.Event()
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        answer = RawAnswer(["content-type: text/plain\r\n"], b"x" * 2**25)
+        answer = RawAnswer(["content-type: text/plain\r\n"], outgoing(), b"x" * 2**25)
         await answer.prepare(request)
         try:
             await answer.write_eof()
@@ -134,7 +139,7 @@ async def test_a_slow_caller_gets_it_all(monkeypatch: pytest.MonkeyPatch) -> Non
     size = 2**24
 
     async def handle(_: web.BaseRequest) -> web.StreamResponse:
-        return RawAnswer(["content-type: text/plain\r\n"], b"x" * size)
+        return RawAnswer(["content-type: text/plain\r\n"], outgoing(), b"x" * size)
 
     async with RawTestServer(handle) as server:
         reader, writer = await asyncio.open_connection(server.host, server.port)

@@ -15,6 +15,7 @@ from controlplane.domain.classify import Phase
 from gateway.config import Key
 from gateway.config_file import parse
 from gateway.faults import Progress
+from gateway.outgoing import Outgoing
 from gateway.upstream import Call, Upstream
 from tests.gateway.fake_clock import until
 
@@ -184,6 +185,26 @@ async def test_what_comes_unasked_is_not_the_next_call_s_answer(
         progress = Progress()
         assert await read(upstream, call_of(upstream), progress) == b"[]"
     assert (provider.connections, progress.reused) == (2, False)
+
+
+async def test_an_answer_to_what_has_not_left_is_none(tmp_path: Path) -> None:
+    class Unsent(Outgoing):
+        """As if the turn of the loop in which a call is sent were not over yet."""
+
+        def send(self, transport: asyncio.Transport, data: bytes) -> None:
+            self._waiting[transport] = data
+            provider.writers[0].write(GOOD)
+
+    provider = RawProvider([GOOD])
+    async with calling(tmp_path, provider) as upstream:
+        await read(upstream, call_of(upstream))
+        upstream.outgoing = Unsent(asyncio.get_running_loop())
+        with pytest.raises(aiohttp.ClientConnectionResetError):
+            await read(upstream, call_of(upstream))
+        upstream.outgoing = Outgoing(asyncio.get_running_loop())
+        provider.answers.append(GOOD)
+        await read(upstream, call_of(upstream))
+    assert (provider.connections, len(provider.bodies)) == (2, 2)
 
 
 async def test_a_body_that_stops_being_http_is_told_at_once(tmp_path: Path) -> None:
