@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import aiohttp
 from aiohttp import ClientTimeout
 from aiohttp.abc import ResolveResult
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.helpers import _EXC_SENTINEL as _NO_CAUSE
 from aiohttp.http_exceptions import HttpProcessingError
@@ -69,6 +71,10 @@ class Connector(aiohttp.TCPConnector):
         What a provider sent unasked after its last answer (a 408 for being idle, one answer too
         many) would be taken for the answer to this call, which may be another tenant's.
         """
+        kept = self._kept(request.connection_key)
+        if kept is not None:
+            progress.reused = True
+            return kept
         _PROGRESS.set(progress)
         while True:
             progress.reused = True  # until a new one is made
@@ -77,6 +83,26 @@ class Connector(aiohttp.TCPConnector):
             if not progress.reused or protocol is None or not protocol.should_close:
                 return connection
             connection.close()
+
+    def _kept(self, key: ConnectionKey) -> Connection | None:
+        """The connection that was used last, if it can be used again.
+
+        The last one and not the first: its memory is warm, and those beyond the need are left to
+        grow old. What else there may be to do is left to ``connect``, with its two coroutines.
+        """
+        waiting = self._conns.get(key)
+        if not waiting:
+            return None
+        protocol, since = waiting[-1]
+        longest = self._keepalive_timeout
+        fresh = longest is not None and monotonic() - since <= longest
+        if not fresh or not protocol.is_connected() or protocol.should_close:
+            return None
+        waiting.pop()
+        if not waiting:
+            del self._conns[key]
+        self._acquired.add(protocol)
+        return Connection(self, key, protocol, self._loop)
 
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: ClientTimeout

@@ -229,7 +229,7 @@ def _mint(at: datetime) -> UUID:
 
 
 def _ms(seconds: float) -> int:
-    return max(0, int(seconds * 1000))
+    return int(seconds * 1000) if seconds > 0 else 0
 
 
 def _label(text: str) -> str:
