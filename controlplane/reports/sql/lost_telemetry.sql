@@ -1,12 +1,18 @@
 -- What is missing of each instance's telemetry, or came as it should not: batches that did not come
--- although later ones did, lost or still awaited; events that could not be read, what the gateway says that it had to drop; events that came over an hour late, or were
--- ahead of our clock; and whether it still speaks although another has its slot. Only instances of
--- which there is something to say.
+-- although later ones did, lost or still awaited; events that could not be read, what the gateway
+-- says that it had to drop; events that came over an hour late, or were ahead of our clock; and
+-- whether it still speaks although another has its slot. Only instances of which there is something
+-- to say.
 WITH clocks AS (
     SELECT instance_id, sum(late) AS late, sum(skewed) AS skewed
     FROM receipt
     WHERE received_at >= %(since)s AND (late > 0 OR skewed > 0)
     GROUP BY instance_id
+), lately AS (
+    -- Old words of a boot that is long dead, such as a spool that came days late, lack things too.
+    SELECT instance_id FROM clocks
+    UNION SELECT instance_id FROM batch_gap WHERE since >= %(since)s
+    UNION SELECT instance_id FROM dead_letter WHERE received_at >= %(since)s
 )
 SELECT g.name, i.slot, i.boot_id, i.last_seen_at, COALESCE(missing.lost, 0),
     COALESCE(missing.awaited, 0), lost.unread, lost.dropped,
@@ -25,7 +31,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT COALESCE(i.last_seen_at > i.replaced_at + interval '30 seconds', false) AS slot
 ) AS shared
-WHERE (i.last_seen_at >= %(since)s OR clocks.instance_id IS NOT NULL)
+WHERE (i.last_seen_at >= %(since)s OR i.id IN (SELECT instance_id FROM lately))
   AND (missing.instance_id IS NOT NULL OR lost.unread > 0 OR lost.dropped > 0 OR clocks.late > 0
        OR clocks.skewed > 0 OR shared.slot)
 ORDER BY g.name, i.slot, i.first_seen_at

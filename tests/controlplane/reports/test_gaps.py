@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -61,6 +62,21 @@ async def test_a_batch_that_another_overtakes_is_late_and_never_lost(sender: Sen
     assert [row.lost_batches for row in present.instances] == [1]
     await sender.send(batch(attempt(), seq=3))
     assert await _lost(names, sender) == []
+
+
+async def test_what_a_spool_that_came_days_late_lacks_is_told(sender: Sender) -> None:
+    names = dict(await sender.query("SELECT name, id FROM gateway"))
+    old = now() - timedelta(days=3)
+    for seq in (1, 4):
+        await sender.send(batch(attempt(old), seq=seq, sent_at=old.isoformat()))
+    # And one whose every event is too old to be stored.
+    older, boot = now() - timedelta(days=40), uuid.uuid4()
+    late = batch(attempt(older), sent_at=older.isoformat(), boot=boot, slot="host-b/0")
+    await sender.send(late)
+    await sender.query("UPDATE receipt SET late = 0")  # the hole and the letter speak by themselves
+    assert sorted(await _lost(names, sender)) == [(0, 0, 1, 0), (0, 2, 0, 0)]
+    await _pass_grace()
+    assert sorted(await _lost(names, sender)) == [(0, 0, 1, 0), (2, 0, 0, 0)]
 
 
 async def test_a_hole_is_counted_by_itself_when_receipts_are_gone(sender: Sender) -> None:
