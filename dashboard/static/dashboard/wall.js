@@ -4,6 +4,7 @@ import { listen, live } from "./standing.js";
 import { known, patch, remember, say } from "./patch.js";
 import { clock } from "./words.js";
 import { serverNow, typing } from "./page.js";
+import { opens } from "./wall_alarm.js";
 import { announce, glow, glowing } from "./wall_changed.js";
 import { Order } from "./wall_order.js";
 import { Pending } from "./wall_pending.js";
@@ -146,6 +147,7 @@ function update(id, fields) {
   const before = known(node);
   const changed = ["state", "desired", "count", "why_strong"].some((f) => f in fields && f in before && fields[f] !== before[f]);
   if (changed) announce({ ...before, ...fields });
+  if (changed && before.state !== "Open" && fields.state === "Open") opens({ ...before, ...fields });
   if (order.rank.has(id) && node.matches(".tile") && !order.frozen()) {
     remember(node, fields);
     return order.promote(id);
