@@ -23,7 +23,6 @@ from msgspec import Struct
 
 from controlplane.domain.calendar import Week, last_finished, zone_named
 from controlplane.domain.circuit import Circuit
-from controlplane.domain.rollup import hour_of
 from controlplane.errors import InvalidInput
 from controlplane.models.pool import named_sql
 from controlplane.reports.figures import ZERO, Figures, Known
@@ -195,7 +194,6 @@ def weekly(asked: Question, now: datetime) -> Weekly:
         "by": asked.by,
         "now": now,
         "idle": IDLE,
-        "whole_hours": all(at == hour_of(at) for at in midnights),
     }
     with connection.cursor() as cursor:
         cursor.execute(named_sql(_SQL / "weekly.sql"), values)

@@ -2,8 +2,8 @@
 -- by one split, by local day and in all. One statement, so that every figure is of one snapshot.
 -- Hours that are derived, and not marked to be derived anew, are read as they are kept by one key
 -- at a time (of each the 200 largest tenants are told apart; the rest are (other)); all the others
--- from the raw events, in spans. Without whole_hours (a zone whose midnights are not whole UTC
--- hours) it is one span: the range. Both judge alike, and a test holds the one against the other.
+-- from the raw events, in spans; so too hours that a midnight lies within, in a zone whose midnights
+-- are not whole UTC hours. Both judge alike, and a test holds the one against the other.
 -- A task without the header closes with its request's outcome; one with it by its caller's word, or
 -- some idle time after its last request ended. Days are given as the instants at which they begin.
 -- A request's attempts begin at most a day before it ends, a task's at most eight days before.
@@ -11,18 +11,24 @@
 -- OFFSET 0 has a span's rows, or a row's task, sought by its index: how long a span is, the planner
 -- cannot know, and it would read the week, or every task there is.
 WITH derived AS MATERIALIZED (
-    SELECT CASE WHEN %(whole_hours)s
-        THEN coalesce((SELECT upto FROM rollup_watermark WHERE grain = 'hour'), '-infinity')
-        ELSE '-infinity' END AS upto
+    SELECT coalesce((SELECT upto FROM rollup_watermark WHERE grain = 'hour'), '-infinity') AS upto
 ),
 dirty AS MATERIALIZED (
-    SELECT at FROM rollup_dirty
-    WHERE grain = 'hour' AND at >= %(start)s AND at < %(end)s AND at < (SELECT upto FROM derived)
-      -- Of an hour whose raw events are dropped, what was derived is all there is.
-      AND at >= coalesce((SELECT max(upto) FROM raw_dropped), '-infinity')
+    SELECT at FROM (
+        SELECT at FROM rollup_dirty
+        WHERE grain = 'hour' AND at >= %(start)s AND at < %(end)s
+          -- Of an hour whose raw events are dropped, what was derived is all there is.
+          AND at >= coalesce((SELECT max(upto) FROM raw_dropped), '-infinity')
+        UNION
+        SELECT date_trunc('hour', midnight, 'UTC')
+        FROM unnest(%(midnights)s::timestamptz[] || %(end)s::timestamptz) AS midnight
+        WHERE midnight <> date_trunc('hour', midnight, 'UTC')
+    ) AS marked
+    WHERE at < (SELECT upto FROM derived)
 ),
 span AS MATERIALIZED (
-    SELECT min(at) AS since, max(at) + interval '1 hour' AS until
+    SELECT greatest(min(at), %(start)s) AS since,
+        least(max(at) + interval '1 hour', %(end)s) AS until
     FROM (SELECT at, at - row_number() OVER (ORDER BY at) * interval '1 hour' AS run FROM dirty) AS d
     GROUP BY run
     UNION ALL

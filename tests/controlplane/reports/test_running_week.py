@@ -71,10 +71,14 @@ def derive_from(begin: datetime, now: datetime) -> None:
 
 
 def raw_alone(asked: Question, now: datetime) -> Weekly:
-    """The same week without any derived hour: as if no midnight were a whole hour."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reading, "hour_of", lambda at: at - HOUR)
+    """The same week without any derived hour."""
+    ((upto,),) = _run("SELECT upto FROM rollup_watermark WHERE grain = 'hour'")
+    move = "UPDATE rollup_watermark SET upto = %s WHERE grain = 'hour'"
+    _run(move, [upto - 1000 * DAY])
+    try:
         return weekly(asked, now)
+    finally:
+        _run(move, [upto])
 
 
 def hours_in(asked: Question, what: str) -> int:
@@ -210,7 +214,7 @@ def test_a_running_week_looks_into_its_last_hours_alone(
     _run("ANALYZE rollup_hour_split")
     values = {
         "start": start, "end": end, "midnights": [start + n * DAY for n in range(7)],
-        "by": "circuit", "now": now, "idle": reading.IDLE, "whole_hours": True,
+        "by": "circuit", "now": now, "idle": reading.IDLE,
     }  # fmt: skip
     statement = named_sql(reading._SQL / "weekly.sql")
     with connection.cursor() as cursor:
