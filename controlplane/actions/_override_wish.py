@@ -51,6 +51,7 @@ def read_wish(
     written_name = faults.object_name("name", name) if name else ""
     written_reason = faults.text("reason", reason, required=True)
     written_ticket = faults.text("ticket", ticket)
+    written_replace = faults.text("replace", replace)
     ends = read_expiry(known_mode, expires_in, expires_at, now, faults)
     check_targets(selection, faults)
     faults.raise_any("The override was not recorded")
@@ -64,7 +65,7 @@ def read_wish(
         written_ticket,
         ends,
         allow_last_healthy,
-        replace,
+        written_replace,
     )
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from controlplane.actions._commit import desired_change, recorded_change
+from controlplane.actions._fields import Faults
 from controlplane.actions._override_rows import columns, new_name
 from controlplane.actions._override_wish import read_wish
 from controlplane.actions.actor import Actor
@@ -72,7 +73,7 @@ def ask(
             lasts_seconds=expires_in.total_seconds() if expires_in is not None else None,
             expires_at=expires_at,
             allow_last_healthy=wish.allow_last_healthy,
-            replace=replace,
+            replace=wish.replace,
             requested_at=now,
             requested_by=actor.name,
             approve_before=min(now + WITHIN, wish.ends),
@@ -114,13 +115,14 @@ def approve(*, actor: Actor, name: str, now: datetime) -> Override:
 def withdraw(*, actor: Actor, name: str, now: datetime, reason: str = "") -> PendingOverride:
     """Take a request back, one's own or another's. Needs operator."""
     actor.must_be(Role.OPERATOR, "withdraw a request")
+    faults = Faults()
+    why = faults.text("reason", reason)
+    faults.raise_any("Nothing was withdrawn")
     with recorded_change(actor, now) as change:
         row = _waiting(name, now)
         before = described(row)
         _decide(row, "Withdrawn", actor, now)
-        change.audit(
-            "withdraw", KIND, name, reason=reason[:1000], before=before, after=described(row)
-        )
+        change.audit("withdraw", KIND, name, reason=why, before=before, after=described(row))
     return row
 
 

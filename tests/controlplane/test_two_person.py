@@ -194,6 +194,18 @@ def test_broken_glass_goes_at_once_and_is_told_until_another_has_seen_it() -> No
     assert AuditEntry.objects.filter(action="acknowledge", object_name=name).count() == 1
 
 
+@pytest.mark.parametrize("text", ["\x00", "\ud800", "x" * 2000])
+def test_what_cannot_be_stored_is_a_fault_of_its_field(text: str) -> None:
+    ann = caller("ann")
+    for body in (WIDE, NARROW):
+        answer = ann("POST", "/overrides", body | {"replace": text})
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "replace")
+    name = ann("POST", "/overrides", WIDE).json()["metadata"]["name"]
+    answer = ann("POST", f"/overrides/{name}/withdraw", {"reason": text})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "reason")
+    assert approvals.waiting(builders.now()).count() == 1
+
+
 def test_a_key_asks_once() -> None:
     ann = caller("ann")
     first = ann("POST", "/overrides", WIDE, **{"Idempotency-Key": "k"})
