@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from psycopg import AsyncConnection, AsyncCursor
@@ -25,11 +25,7 @@ LOCK = "hashtext('switchgear_watermarks')"
 _TASK_REACH = timedelta(days=8)
 _LONGEST_REQUEST = timedelta(days=1)
 _SHARE = f"SELECT pg_advisory_xact_lock_shared({LOCK})"
-_WATERMARKS = """
-SELECT grain, upto FROM rollup_watermark
-UNION ALL (SELECT 'raw', upto FROM raw_dropped ORDER BY upto DESC LIMIT 1)
-"""
-_NOTHING_DROPPED = datetime.min.replace(tzinfo=UTC)
+_WATERMARKS = "SELECT grain, upto FROM rollup_watermark"
 # An update and no "do nothing": it holds the mark until commit, so that the job waits for us.
 _MARK = """
 INSERT INTO rollup_dirty AS d (grain, at)
@@ -68,11 +64,10 @@ WHERE request = ANY(%(late)s) AND occurred_at >= %(oldest)s
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Minutes and hours before these are derived; raw rows before ``raw`` are dropped."""
+    """Minutes and hours before these are derived."""
 
     minute: datetime
     hour: datetime
-    raw: datetime
 
 
 async def share(conn: AsyncConnection) -> AsyncCursor:
@@ -88,7 +83,7 @@ async def share(conn: AsyncConnection) -> AsyncCursor:
 async def watermarks(shared: AsyncCursor) -> Watermarks:
     """What ``share`` has found."""
     found = dict(await shared.fetchall())
-    return Watermarks(found["minute"], found["hour"], found.get("raw", _NOTHING_DROPPED))
+    return Watermarks(found["minute"], found["hour"])
 
 
 def found_in(new: Tables, marks: Watermarks) -> Found:

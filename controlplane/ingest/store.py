@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
@@ -28,6 +28,9 @@ from controlplane.ingest.receipts import Key, Place, Stored, key_of
 from controlplane.ingest.rows import Item, Tables, joined
 from controlplane.wire.events import Unread
 
+# Raw rows are kept for 8 days at least (settings), so that nearly no group has to ask.
+_NEVER_DROPPED = timedelta(days=7)
+_DROPPED = "SELECT max(upto) FROM raw_dropped"
 _BEGIN, _COMMIT = "BEGIN", "COMMIT"
 log = logging.getLogger(__name__)
 
@@ -84,7 +87,7 @@ async def _store_new(
     said: Said,
 ) -> None:
     """Store and fold the batches whose receipts are new, commit, and add to ``said``."""
-    tables, gone = _parted(claimed, marks.raw)
+    tables, gone = await _parted(conn, claimed)
     appended = await append(conn, tables, way)
     appended.refused += gone
     found = dirty.found_in(appended.new, marks)
@@ -156,16 +159,21 @@ def _check_committed(ended: AsyncCursor) -> None:
         raise psycopg.errors.InFailedSqlTransaction(f"not committed: {ended.statusmessage}")
 
 
-def _parted(
-    claimed: Sequence[Prepared], dropped_before: datetime
+async def _parted(
+    conn: AsyncConnection, claimed: Sequence[Prepared]
 ) -> tuple[Tables, list[tuple[Item, str]]]:
     """The rows to write, and apart those of days whose raw rows are dropped, with the reason.
 
     Such days are within the time that is accepted once the retention was raised. Nothing can tell
-    whether an event of theirs was stored before, nor derive its hour again with the others.
+    whether an event of theirs was stored before, nor derive its hour again with the others. Call it
+    while the watermarks are shared: a drop writes down its day under the same lock.
     """
     tables = joined([one.tables for one in claimed])
-    if all(one.batch.oldest >= dropped_before for one in claimed):
+    if all(one.batch.oldest >= one.origin.received_at - _NEVER_DROPPED for one in claimed):
+        return tables, []
+    row = await (await conn.execute(_DROPPED)).fetchone()
+    dropped_before: datetime | None = row[0] if row else None
+    if dropped_before is None:
         return tables, []
     kept: Tables = {}
     gone: list[tuple[Item, str]] = []

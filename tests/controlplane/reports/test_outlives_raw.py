@@ -56,6 +56,8 @@ async def test_a_raised_retention_never_shrinks_an_hour(sender: Sender) -> None:
     assert "are dropped already" in receipt["unread"][0]["reason"]
     assert await sender.rows("dead_letter", "index") == [(0,), (2,)]
     assert await sender.rows("receipt", "seq, late") == [(1, 2), (2, 2)]
+    alone = await sender.send(batches.batch(batches.attempt(at), seq=3))
+    assert [letter["index"] for letter in alone["unread"]] == [0]
     # And when a mark is there all the same, with rows that came some other way.
     await sync_to_async(_mark_and_bring_back)(at, sender.gateway_id)
     await sync_to_async(_derive_at)(now())
