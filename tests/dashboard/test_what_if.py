@@ -148,3 +148,9 @@ def test_it_follows_what_is_typed(browser: Browser, web: WebProcess) -> None:
         expect(told).to_contain_text("50 fewer retries")
         page.fill("#ratio", "10")
         expect(told).to_contain_text("Edit the ratio")
+        # Where it cannot be asked, nothing comes between the person and the form.
+        page.route("**/what-if", lambda route: route.abort())
+        page.fill("#ratio", "30")
+        expect(told).to_contain_text("cannot be asked now")
+        expect(page.locator("#dialog")).not_to_be_visible()
+        expect(page.locator("#ratio")).to_have_value("30")

@@ -104,12 +104,20 @@ body.addEventListener("htmx:afterSwap", (event) => {
 });
 // A form that was refused answers 4xx on a page of its own; in the dialog its words are shown.
 body.addEventListener("htmx:responseError", (event) => {
+  if (aside(event)) return;
   const gone = event.detail.xhr.status === 403 || event.detail.xhr.redirected;
   fail(gone ? "This was refused. Log in again and repeat it." : `The server answered ${event.detail.xhr.status}. Nothing is known to have changed.`);
 });
-body.addEventListener("htmx:sendError", () => {
-  fail("The server cannot be reached. Nothing is known to have changed.");
+body.addEventListener("htmx:sendError", (event) => {
+  if (!aside(event)) fail("The server cannot be reached. Nothing is known to have changed.");
 });
+
+// What is told beside a form is no act: where it cannot be asked, it says so there and stops nobody.
+function aside(event) {
+  const place = event.detail.elt.closest("[data-aside]");
+  if (place) place.textContent = place.dataset.aside;
+  return place !== null;
+}
 
 function fail(text) {
   if (!dialog.open) dialog.showModal();
