@@ -174,6 +174,9 @@ async def test_pitfall_12_a_stream_that_speaks_but_never_tells_is_found_out(
         await watching.streaming()
         await watching.double.bookmark(epoch="", generation=0)
         await until(lambda: watcher.streaming)
+        # The first poll was set before there was a stream; it is the slow one that has to find it.
+        await watching.clock.advance(10)
+        await until(lambda: watching.double.etags)
         watching.double.snapshot = build.snapshot_bytes(9)
         for _ in range(5):
             await watching.clock.advance(15)
@@ -216,3 +219,14 @@ def test_pitfall_19_reconnects_are_spread_over_the_whole_wait(failures: int) -> 
     assert BACKOFF.wait(failures, 0.0, None) == 0
     assert BACKOFF.wait(failures, 0.5, None) == pytest.approx(longest / 2)
     assert BACKOFF.wait(failures, 1.0, None) == pytest.approx(longest)
+
+
+async def test_pitfall_19_a_watch_that_fails_comes_back_by_its_own_draw(
+    watching: Watching,
+) -> None:
+    watching.draw = 0.25
+    watching.double.watch_script.extend(web.Response(status=503) for _ in range(3))
+    async with watching.running():
+        await watching.clock.advance_until(lambda: watching.double.streams)
+    waits = [wait for wait in watching.clock.asked if wait <= 0.5]
+    assert waits == pytest.approx([0.125, 0.25, 0.5])

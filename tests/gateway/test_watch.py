@@ -32,12 +32,13 @@ class Watching:
         self.double, self.clock = double, clock
         self.live: Live = build.live(clock)
         self.checkpoint = Checkpoint(directory / "0.json", "demo")
+        self.draw = 1.0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Watcher]:
         async with Contact(Settings(self.double.url, "t"), "demo") as talking:
             watcher = Watcher(
-                talking, self.live, self.checkpoint, self.clock, ClockOffset(), lambda: 1.0
+                talking, self.live, self.checkpoint, self.clock, ClockOffset(), lambda: self.draw
             )
             task = asyncio.create_task(watcher.run())
             try:
