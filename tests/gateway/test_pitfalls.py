@@ -174,14 +174,19 @@ async def test_pitfall_12_a_stream_that_speaks_but_never_tells_is_found_out(
         await watching.streaming()
         await watching.double.bookmark(epoch="", generation=0)
         await until(lambda: watcher.streaming)
+
+        async def alive() -> None:
+            await watching.double.send(b": alive\n")
+            await until(lambda: watcher._reading_since == watching.clock.monotonic())
+
         # The first poll was set before there was a stream; it is the slow one that has to find it.
         await watching.clock.advance(10)
         await until(lambda: watching.double.etags)
+        await alive()
         watching.double.snapshot = build.snapshot_bytes(9)
         for _ in range(5):
             await watching.clock.advance(15)
-            await watching.double.send(b": alive\n")
-            await asyncio.sleep(0.03)
+            await alive()
         await until(lambda: watching.generation == 9)
 
 
