@@ -45,7 +45,11 @@ SELECT g, c, date_trunc('minute', now()) - m * interval '1 minute', 20, 18, 2, 1
     0.001
 FROM generate_series(1, %(gateways)s) g, generate_series(1, %(circuits)s) c,
     generate_series(0, 60) m;
-UPDATE instance SET last_seen_at = now(), goodbye_at = NULL, replaced_at = NULL;
+DELETE FROM attempt WHERE occurred_at >= now() - interval '20 minutes';
+DELETE FROM transition WHERE occurred_at >= now() - interval '20 minutes';
+UPDATE instance SET replaced_at = coalesce(replaced_at, now()) WHERE slot <> 'host/0';
+UPDATE instance SET last_seen_at = now(), goodbye_at = NULL, replaced_at = NULL
+WHERE slot = 'host/0';
 UPDATE rollup_watermark SET upto = date_trunc('minute', now()) - interval '2 minutes'
 WHERE grain = 'minute'
 """
@@ -88,7 +92,7 @@ def database(server: EmbeddedPostgres) -> tuple[str, tuple[str, ...], datetime]:
 
 
 def present(db: Connection) -> None:
-    """The last hour of minutes and living instances, as the wall reads them."""
+    """The last hour of minutes and living instances, as the wall reads them; no run before."""
     for statement in _PRESENT.split(";"):
         if statement.strip():
             db.execute(statement, {"gateways": GATEWAYS, "circuits": len(CIRCUITS)})
