@@ -25,9 +25,14 @@ class Outgoing:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: dict[asyncio.Transport, bytes] = {}
+        self.alone = False
+        """True while no other call is in flight: there is nothing to leave together with."""
 
     def send(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Write at the end of this turn; at once what is long or follows what waits."""
+        """Write at the end of this turn; at once what is alone, long or follows what waits."""
+        if self.alone and not self._waiting:
+            transport.write(data)
+            return
         if len(data) >= _LONG or transport in self._waiting:
             self.flush()
             transport.write(data)

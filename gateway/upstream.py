@@ -71,6 +71,7 @@ class Upstream:
         self.providers = {provider.name: provider for provider in config.providers}
         self._places: dict[tuple[str, str], _Place] = {}
         self._in_flight: Counter[str] = Counter()
+        self._calls = 0
         self._connector: Connector | None = None
 
     async def start(self) -> None:
@@ -91,10 +92,14 @@ class Upstream:
     def take(self, provider: str) -> None:
         """Take a place for a call; ``give_back`` must follow."""
         self._in_flight[provider] += 1
+        self._calls += 1
+        self.outgoing.alone = self._calls == 1
 
     def give_back(self, provider: str) -> None:
         """The call is over."""
         self._in_flight[provider] -= 1
+        self._calls -= 1
+        self.outgoing.alone = self._calls == 0
 
     async def post(
         self,

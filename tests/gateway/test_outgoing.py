@@ -62,3 +62,17 @@ async def test_a_broken_or_closed_connection_keeps_nothing_from_the_others() -> 
         outgoing.send(wire, b"1")  # type: ignore[arg-type]
     await asyncio.sleep(0)
     assert (broken.aborted, closed.written, good.written) == (True, [], [b"1"])
+
+
+async def test_what_is_alone_leaves_at_once() -> None:
+    outgoing, one, other = Outgoing(asyncio.get_running_loop()), Wire(), Wire()
+    outgoing.alone = True
+    outgoing.send(one, b"1")  # type: ignore[arg-type]
+    assert one.written == [b"1"]
+    outgoing.alone = False
+    outgoing.send(one, b"2")  # type: ignore[arg-type]
+    outgoing.alone = True
+    outgoing.send(one, b"3")  # type: ignore[arg-type]
+    outgoing.send(other, b"4")  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert (one.written, other.written) == ([b"1", b"2", b"3"], [b"4"])
