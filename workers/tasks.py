@@ -17,6 +17,7 @@ from controlplane.actions.ceiling_prices import refresh
 from controlplane.actions.overrides import end_expired
 from controlplane.ingest import partitions as days
 from controlplane.ingest.derive import derive as derive_finished
+from controlplane.ingest.derive import derive_before
 from controlplane.ingest.retention import delete_expired
 
 
@@ -50,10 +51,11 @@ def refresh_ceiling_prices() -> list[str]:
 
 @shared_task(name="telemetry.partitions")
 def partitions() -> list[str]:
-    """Make the coming days' partitions and drop the expired ones."""
-    now, conn = datetime.now(UTC), _postgres()
+    """Make the coming days' partitions, and drop the expired ones once they are derived."""
+    now, conn, kept = datetime.now(UTC), _postgres(), _raw_retention()
     days.ensure_ahead_now(conn, now)
-    return days.drop_expired(conn, now, _raw_retention())
+    derive_before(conn, now, days.first_kept(now, kept))
+    return days.drop_expired(conn, now, kept)
 
 
 @shared_task(name="telemetry.retention")

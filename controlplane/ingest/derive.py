@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ OTHER = "(other)"
 _SQL = Path(__file__).parent / "sql"
 # Taken together by one transaction. An hour is work enough for one.
 _AT_ONCE = {"minute": 60, "hour": 1}
+_EVER = datetime.max.replace(tzinfo=UTC)
 _STEP = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _FIRST = "SELECT upto FROM rollup_watermark WHERE grain = %s"
 _MOVE = "UPDATE rollup_watermark SET upto = %s WHERE grain = %s AND upto < %s"
@@ -44,7 +45,7 @@ ON CONFLICT DO NOTHING
 """
 _TAKE = """
 DELETE FROM rollup_dirty WHERE (grain, at) IN (
-    SELECT grain, at FROM rollup_dirty WHERE grain = %s
+    SELECT grain, at FROM rollup_dirty WHERE grain = %s AND at < %s
     ORDER BY at DESC LIMIT %s FOR UPDATE SKIP LOCKED)
 RETURNING at
 """
@@ -93,14 +94,32 @@ def derive(conn: Connection, now: datetime, *, most: int = 600) -> Derived:
 
     ``conn`` must autocommit.
     """
-    pass_finished(conn, "minute", minute_of(now - MINUTE_GRACE))
-    pass_finished(conn, "hour", hour_of(now - HOUR_GRACE))
+    _pass_all_finished(conn, now)
     minutes = hours = 0
     while minutes < most and (done := _derive_some(conn, "minute", now)):
         minutes += done
     while hours < most and (done := _derive_some(conn, "hour", now)):
         hours += done
     return Derived(minutes, hours)
+
+
+def derive_before(conn: Connection, now: datetime, before: datetime) -> int:
+    """Derive every minute and hour before ``before`` that is not yet; returns how many.
+
+    For whoever is about to drop raw rows: ``derive`` takes the newest first and may be days behind.
+    What another run has in hand is left to it. ``conn`` must autocommit.
+    """
+    _pass_all_finished(conn, now)
+    count = 0
+    for grain in _STEP:
+        while done := _derive_some(conn, grain, now, before):
+            count += done
+    return count
+
+
+def _pass_all_finished(conn: Connection, now: datetime) -> None:
+    pass_finished(conn, "minute", minute_of(now - MINUTE_GRACE))
+    pass_finished(conn, "hour", hour_of(now - HOUR_GRACE))
 
 
 def pass_finished(conn: Connection, grain: str, upto: datetime) -> None:
@@ -120,9 +139,9 @@ def pass_finished(conn: Connection, grain: str, upto: datetime) -> None:
             conn.execute(_MARK_PASSED, {"grain": grain, "begin": begin, "end": upto, "step": step})
 
 
-def _derive_some(conn: Connection, grain: str, now: datetime) -> int:
+def _derive_some(conn: Connection, grain: str, now: datetime, before: datetime = _EVER) -> int:
     with conn.transaction():
-        rows = conn.execute(_TAKE, (grain, _AT_ONCE[grain])).fetchall()
+        rows = conn.execute(_TAKE, (grain, before, _AT_ONCE[grain])).fetchall()
         if grain == "minute" and rows:
             _derive_minutes(conn, [row[0] for row in rows], now)
         elif rows:

@@ -1,10 +1,12 @@
 """Day partitions of the event tables: made ahead, made for a late day when it comes, dropped.
 
-Invariant: no writer ever waits for one, and a day is dropped only when it is wholly past retention.
+Invariant: no writer ever waits for one, and a day is dropped only when it is wholly past retention
+and every event of it is in the figures that outlive it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 
@@ -14,6 +16,7 @@ from controlplane.ingest.dirty import LOCK
 from controlplane.ingest.rows import TABLES
 
 DAYS_AHEAD = 3
+log = logging.getLogger(__name__)
 _ENSURE = "SELECT switchgear_ensure_days(%s, %s)"
 _PARTITIONS = """
 SELECT parent.relname, part.relname, inherits.inhdetachpending
@@ -27,6 +30,13 @@ ORDER BY part.relname
 # One row a drop, of which the last counts: what a raised retention must not take as all there was.
 _DROPPING = "INSERT INTO raw_dropped (upto) VALUES (%s) ON CONFLICT DO NOTHING"
 _DROPPED = "SELECT max(upto) FROM raw_dropped"
+# What is not derived yet: marked, by a run that is not committed too, or ahead of a watermark.
+_NOT_DERIVED = """
+SELECT LEAST(
+    (SELECT min(upto) FROM rollup_watermark),
+    (SELECT min(at) FROM rollup_dirty
+     WHERE at >= coalesce((SELECT max(upto) FROM raw_dropped), '-infinity')))
+"""
 _DETACHED = """
 SELECT relname FROM pg_class
 WHERE relname ~ %s AND relkind = 'r' AND NOT relispartition
@@ -77,22 +87,23 @@ def ensure_range_now(conn: Connection, first: date, last: date) -> int:
     return made
 
 
+def first_kept(now: datetime, retention: timedelta) -> datetime:
+    """The midnight before which days are wholly older than ``retention``."""
+    return _midnight((now - retention).astimezone(UTC).date())
+
+
 def drop_expired(conn: Connection, now: datetime, retention: timedelta) -> list[str]:
     """Drop whole days older than ``retention``; returns their names. ``conn`` must autocommit.
 
     Detached CONCURRENTLY first: a plain DROP would wait for, and shut out, every writer of the
     parent. A detach that was cut short is finished, and a table that it left is dropped.
-    Up to which day raw rows are gone is written down first: no later event may then bring one of
-    those days back to be derived from it alone.
+    Days of which something is not derived yet wait, with those after them; the log tells.
     """
-    oldest = (now - retention).astimezone(UTC).date()
+    oldest = first_kept(now, retention).date()
     dropped: list[str] = []
     parts = conn.execute(_PARTITIONS, (list(TABLES),)).fetchall()
     if any(_day_of(part) < oldest for _, part, _ in parts):
-        with conn.transaction():
-            # Alone: every event that has not seen this is committed when we go on.
-            conn.execute(f"SELECT pg_advisory_xact_lock({LOCK})".encode())
-            conn.execute(_DROPPING, (_midnight(oldest),))
+        oldest = _write_down(conn, oldest)
     for parent, part, pending in parts:
         if _day_of(part) < oldest:
             how = sql.SQL("FINALIZE" if pending else "CONCURRENTLY")
@@ -107,6 +118,28 @@ def drop_expired(conn: Connection, now: datetime, retention: timedelta) -> list[
             conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(part)))
             dropped.append(part)
     return dropped
+
+
+def _write_down(conn: Connection, oldest: date) -> date:
+    """Write down up to which day raw rows are gone, before they are; returns that day.
+
+    No later event may then bring one of those days back to be derived from it alone. It is
+    ``oldest``, or the first day before it of which something is not derived yet.
+    """
+    with conn.transaction():
+        # Alone: every event that has not seen this is committed, with its marks, when we go on.
+        conn.execute(f"SELECT pg_advisory_xact_lock({LOCK})".encode())
+        row = conn.execute(_NOT_DERIVED).fetchone()
+        assert row is not None
+        upto = min(oldest, row[0].astimezone(UTC).date())
+        conn.execute(_DROPPING, (_midnight(upto),))
+    if upto < oldest:
+        log.warning(
+            "raw events from %s on are past their retention and kept: figures of that day are not"
+            " derived yet (rollup_dirty, rollup_watermark); tried again in an hour",
+            upto,
+        )
+    return upto
 
 
 def oldest_day(conn: Connection) -> date | None:

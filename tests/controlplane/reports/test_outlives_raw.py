@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
 
+import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.management import CommandError, call_command
@@ -17,23 +20,44 @@ from controlplane.ingest.retention import delete_expired
 from tests.controlplane.ingest import batches
 from tests.controlplane.ingest.batches import now
 from tests.controlplane.ingest.conftest import Sender
+from workers import tasks
 
 
-async def test_an_hour_whose_raw_events_are_gone_keeps_its_figures(sender: Sender) -> None:
+async def test_a_day_is_dropped_only_once_its_late_events_are_in_its_figures(
+    sender: Sender, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     at = (now() - timedelta(days=34)).replace(minute=5, second=0, microsecond=0)
-    hour = at.replace(minute=0)
+    hour, day = at.replace(minute=0), f"attempt_{at:%Y%m%d}"
     await sender.send(batches.batch(batches.attempt(at)))
     await sync_to_async(_derive_at)(now())
     kept = "SELECT sum(attempts)::int FROM rollup_hour WHERE hour = %s"
     assert await sync_to_async(_rows)(kept, [hour]) == [(1,)]
-    # Late events marked it while the worker was down; when it is back, the day is past retention.
+    # A late event marks it and the day passes its retention before any run has derived it.
     await sender.send(batches.batch(batches.attempt(at), seq=2))
-    await sync_to_async(_drop_before)(now() + timedelta(days=2))
-    await sync_to_async(_derive_at)(now())
-    assert await sync_to_async(_rows)(kept, [hour]) == [(1,)]
+    settings.RAW_RETENTION_DAYS = 33
+    with _in_hand(hour):
+        # A run that has it in hand may still read the day.
+        assert day not in await sync_to_async(tasks.partitions)()
+        assert "are not derived yet" in caplog.text
+    assert day in await sync_to_async(tasks.partitions)()
+    assert await sync_to_async(_rows)(kept, [hour]) == [(2,)]
     assert await sync_to_async(_rows)(
         "SELECT count(*) FROM rollup_dirty WHERE at = %s", [hour]
     ) == [(0,)]
+
+
+async def test_a_day_that_no_run_has_come_to_is_derived_before_it_is_dropped(
+    sender: Sender, settings: Any
+) -> None:
+    """The worker was away for all the days of the retention."""
+    at = (now() - timedelta(days=34)).replace(hour=23, minute=5, second=0, microsecond=0)
+    hour = at.replace(minute=0)
+    await sync_to_async(_rows)("UPDATE rollup_watermark SET upto = %s RETURNING 1", [hour])
+    await sender.send(batches.batch(batches.attempt(at)))
+    settings.RAW_RETENTION_DAYS = 33
+    assert f"attempt_{at:%Y%m%d}" in await sync_to_async(tasks.partitions)()
+    kept = "SELECT sum(attempts)::int FROM rollup_hour WHERE hour = %s"
+    assert await sync_to_async(_rows)(kept, [hour]) == [(1,)]
 
 
 async def test_a_raised_retention_never_shrinks_an_hour(sender: Sender) -> None:
@@ -110,6 +134,15 @@ def _mark_and_bring_back(at: datetime, gateway: int) -> None:
 def _drop_before(moment: datetime) -> None:
     connection.ensure_connection()
     drop_expired(connection.connection, moment, timedelta(days=35))
+
+
+@contextmanager
+def _in_hand(hour: datetime) -> Iterator[None]:
+    """A run that derives has taken the hour's mark, and is not committed."""
+    with psycopg.connect(**connection.get_connection_params()) as conn:
+        conn.execute("DELETE FROM rollup_dirty WHERE grain = 'hour' AND at = %s", (hour,))
+        yield
+        conn.rollback()
 
 
 def _rows(query: str, values: list[Any]) -> list[tuple[Any, ...]]:
