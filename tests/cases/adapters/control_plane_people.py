@@ -138,7 +138,7 @@ def _two_fields(given: dict[str, Any], writers: dict[str, Api]) -> Answer:
     """Note and state are two numbers of one policy, each changed from the same version."""
     numbers = {"note": {"closeAfter": 7}, "state": {"consecutiveFailures": 9}}
     first = writers[given["writes"][0]["by"]]
-    made = first("PUT", "/policies/case", {"spec": {}}).json()["metadata"]
+    made = first("PUT", "/policies/case", {"spec": {"match": {}}}).json()["metadata"]
     statuses = []
     for write in given["writes"]:
         spec = {k: v for name in write["set"] for k, v in numbers[name].items()}
