@@ -102,7 +102,9 @@ def _signed(
     if old.get("approved") and old.get("approved_by"):
         by, at = old["approved_by"], old["approved_at"]
     plain = {k: v for k, v in target.items() if k not in ("approvedAt", "approvedBy")}
-    return {**plain, "approved_by": by, "approved_at": at}
+    # A time that was written is read as any other field, not thrown away: it may be a wrong one.
+    written = target.get("approved_at", target.get("approvedAt"))
+    return {**plain, "approved_by": by, "approved_at": at if written is None else written}
 
 
 def _circuit(target: Mapping[str, Any]) -> tuple[str, ...]:

@@ -32,13 +32,22 @@ OVERRIDE = {"mode": "ForceOpen", "provider": "openai", "reason": "r", "expiresIn
 MATCH = ("gateway", "selector", "provider", "model", "region", "circuit")
 # Method, path, a good body, and its fields with what each must not be.
 TEXT, TRUTH, WHOLE, TIME, SPAN = "text", "truth", "whole", "time", "span"
+TARGETS = "targets"
+TARGET = {"provider": "openai", "model": "gpt-4o"}
+ROUTE = {"targets": [TARGET]}
+ROUTE_FIELDS = {
+    "deadlineSeconds": WHOLE,
+    "attemptSeconds": WHOLE,
+    "targets": TARGETS,
+    "reason": TEXT,
+}
 WRITES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
     (
         "POST",
         "/overrides",
         OVERRIDE,
         dict.fromkeys(("mode", "reason", "ticket", "replace", *MATCH), TEXT)
-        | {"allowLastHealthy": TRUTH, "expiresIn": SPAN, "expiresAt": TIME},
+        | {"allowLastHealthy": TRUTH, "breakGlass": TRUTH, "expiresIn": SPAN, "expiresAt": TIME},
     ),
     (
         "POST",
@@ -47,6 +56,7 @@ WRITES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
         {"expiresIn": SPAN, "expiresAt": TIME, "reason": TEXT},
     ),
     ("POST", "/overrides/{override}/release", {}, {"reason": TEXT}),
+    ("POST", "/overrides/{override}/withdraw", {}, {"reason": TEXT}),
     ("POST", "/overrides/release-mine", {}, {"reason": TEXT}),
     (
         "POST",
@@ -92,6 +102,23 @@ WRITES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
         )
         | {"level": TEXT, "maxCostGbp": TEXT},
     ),
+    ("PATCH", "/budgets/standing", {"burst": 10}, {"burst": WHOLE, "reason": TEXT}),
+    ("POST", "/budgets/standing/apply?force=1", {"burst": 10}, {"burst": WHOLE, "reason": TEXT}),
+    (
+        "POST",
+        "/budgets/standing/rollback",
+        {"toGeneration": 1, "reason": "r"},
+        {"toGeneration": WHOLE, "reason": TEXT},
+    ),
+    ("PUT", "/routes/fresh", ROUTE, ROUTE_FIELDS),
+    ("PATCH", "/routes/standing", ROUTE, ROUTE_FIELDS),
+    ("POST", "/routes/standing/apply?force=1", ROUTE, ROUTE_FIELDS),
+    (
+        "POST",
+        "/routes/standing/rollback",
+        {"toGeneration": 1, "reason": "r"},
+        {"toGeneration": WHOLE, "reason": TEXT},
+    ),
     (
         "PUT",
         "/providers/openai",
@@ -123,6 +150,20 @@ WRONG: dict[str, list[Any]] = {
     WHOLE: ["5", True, [5], {}, 10**40, -(10**40), "NaN", 1e308],
     TIME: [7, True, "soon", [], {}, 1e300, "2026-11-30T04:00:00"],
     SPAN: [True, [], {}, "soon", 1e300, 10**40, -1],
+    TARGETS: [
+        *("a", 7, True, {}, {"a": 1}, [], [7], ["a"], [None], [[]]),
+        *([TARGET | {name: 7}] for name in ("provider", "model", "region", "approvedBy")),
+        *(
+            [TARGET | {name: word}]
+            for name in ("approved", "retentionDays")
+            for word in ("yes", [])
+        ),
+        *([TARGET | {name: 7}] for name in ("approvedAt", "approvedUntil")),
+        *([TARGET | {name: "soon"}] for name in ("approvedAt", "approvedUntil")),
+        *([TARGET | {"features": wrong}] for wrong in ("tools", [7], {"a": 1})),
+        [TARGET | {"retentionDays": 10**40}],
+        [TARGET | {"nonsense": 1}],
+    ],
     "labels": ["a", 7, ["a"], {"a": 1}, {"a": True}],
 }
 
@@ -132,15 +173,21 @@ def test_a_value_of_another_type_is_refused_with_its_field(
     admin: Caller, method: str, path: str, good: dict[str, Any], fields: dict[str, str]
 ) -> None:
     builders.override(name="standing-override")
-    version = admin("PUT", "/policies/standing", {"openSeconds": 9})["ETag"]
+    standing = {
+        "policies": {"openSeconds": 9},
+        "budgets": {"level": "system", "burst": 9},
+        "routes": ROUTE,
+    }
+    versions = {of: admin("PUT", f"/{of}/standing", body)["ETag"] for of, body in standing.items()}
+    kind = path.split("/")[1]
     path = path.replace("{override}", "standing-override")
     before = AuditEntry.objects.count()
-    for field, kind in fields.items():
-        for wrong in WRONG[kind]:
+    for field, of in fields.items():
+        for wrong in WRONG[of]:
             body = good | {field: wrong}
             if field == "expiresAt" and "expiresIn" in good:
                 del body["expiresIn"]
-            read = {"If-Match": version} if method == "PATCH" and "policies" in path else {}
+            read = {"If-Match": versions[kind]} if method == "PATCH" and kind in versions else {}
             answer = admin(method, path, body, **read)
             told = f"{method} {path} {field}={wrong!r}: {answer.status_code} {answer.content!r}"
             assert answer.status_code == 422, told
@@ -148,6 +195,19 @@ def test_a_value_of_another_type_is_refused_with_its_field(
             named = [fault["field"] for fault in answer.json()["errors"]]
             assert any(re.match(rf"(\w+\.)*{field}(\.|$)", one) for one in named), told
     assert AuditEntry.objects.count() == before
+
+
+def test_no_write_with_a_body_is_left_out_above() -> None:
+    swept = {(method, _place(path.partition("?")[0])) for method, path, _, _ in WRITES}
+    for path, methods in api.get_openapi_schema()["paths"].items():
+        for method, said in methods.items():
+            if "requestBody" in said and "gateway" not in said["tags"]:
+                assert (method.upper(), _place(path.removeprefix("/api/v1"))) in swept
+
+
+def _place(path: str) -> str:
+    """Without the names of objects, which stand after each kind."""
+    return re.sub(r"^(/[\w-]+/)(?!release-mine)[^/]+", r"\1*", path)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
