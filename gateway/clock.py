@@ -53,6 +53,10 @@ class SystemClock:
         return event.is_set()
 
 
+DRIFT_S = 0.1
+"""More than two sound clocks drift apart while a sample is kept."""
+
+
 class _Sample(NamedTuple):
     """One round trip. ``server_at``: the monotonic time at which ``server`` was read, as believed:
     the middle."""
@@ -61,6 +65,14 @@ class _Sample(NamedTuple):
     offset_s: float
     server: datetime
     server_at: float
+
+    def agrees(self, other: _Sample) -> bool:
+        """False when one of the clocks was set, or ours stood still, between the two: they differ
+        by more than their round trips leave open."""
+        passed = (other.server - self.server).total_seconds()
+        by_wall = abs(other.offset_s - self.offset_s)
+        by_monotonic = abs(passed - (other.server_at - self.server_at))
+        return max(by_wall, by_monotonic) <= (self.rtt_s + other.rtt_s) / 2 + DRIFT_S
 
 
 class ClockOffset:
@@ -80,7 +92,9 @@ class ClockOffset:
         is ``sent`` as our monotonic clock told it."""
         offset = (server - sent).total_seconds() - rtt_s / 2
         sample = _Sample(rtt_s, offset, server, sent_at + rtt_s / 2)
-        self._samples = [*self._samples[1 - self.KEPT :], sample]
+        # One from before a clock was set, or this machine slept, is wrong however short it was.
+        still = [kept for kept in self._samples if kept.agrees(sample)]
+        self._samples = [*still[1 - self.KEPT :], sample]
 
     @property
     def _believed(self) -> _Sample | None:

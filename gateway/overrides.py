@@ -36,7 +36,7 @@ class Armed:
     item: OverrideItem
     until: float
     exact: bool
-    """False when the deadline was worked out from the wall clock after a restart."""
+    """False while the deadline is only what the wall clock said of it after a restart."""
     applied_at: datetime | None = None
     first_effect_at: datetime | None = None
     floor: str = ""
@@ -87,9 +87,10 @@ class Overrides:
                 armed.append(held)
                 continue
             left = _left(received, item, wall, exact)
-            if left <= 0:
+            if left <= 0 and exact:
                 refused.append(_expired(item))
                 continue
+            # By a host's clock that may be wrong: kept, for ``retime`` to end or to revive.
             fresh = Armed(item, now + left, exact)
             if held is not None and held.item.mode == item.mode:
                 fresh.applied_at = held.applied_at
@@ -100,12 +101,15 @@ class Overrides:
 
     def retime(self, server: datetime, now: float, error_s: float) -> bool:
         """Move the deadlines that differ from what ``server``, the control plane's time now, says
-        by more than is not known of it. What has ended stays ended. True when one moved."""
+        by more than is not known of it. What has ended stays ended, but for what only the time of
+        day of this host has ended, which may have been wrong. True when one moved."""
         moved = False
         for held in self._told:
             until = now + (held.item.expires_at - server).total_seconds()
-            if held.until > now and abs(until - held.until) > error_s + JITTER_S:
-                held.until, held.exact, moved = until, True, True
+            may_move = held.until > now or not held.exact
+            held.exact = True
+            if may_move and abs(until - held.until) > error_s + JITTER_S:
+                held.until, moved = until, True
         return moved
 
     def hold_local(self, armed: Sequence[Armed]) -> None:
@@ -203,6 +207,8 @@ def _expired(item: OverrideItem) -> ItemStatus:
 
 
 def _status(held: Armed) -> ItemStatus:
+    if held.applied_at is None and not held.floor:
+        return _expired(held.item)
     verdict: ItemVerdict = "Applied"
     reason = message = ""
     if held.floor:

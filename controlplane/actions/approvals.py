@@ -1,8 +1,8 @@
 """Two-person rule: what is fleet-wide waits until another operator approves it.
 
 Invariant: a request is in force nowhere; nobody approves their own, neither with a token that they
-made nor as the maker of the token that asked. After ``WITHIN`` it lapses by itself. Approving
-checks everything anew, in the one change that records the override.
+made, be it by another token of theirs, nor as the maker of the token that asked. After ``WITHIN``
+it lapses by itself. Approving checks everything anew, in the one change that records the override.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from controlplane.actions._fields import Faults
 from controlplane.actions._override_rows import columns, new_name
 from controlplane.actions._override_wish import read_wish
 from controlplane.actions.actor import Actor
-from controlplane.actions.overrides import KIND, needs_second, record
+from controlplane.actions.overrides import KIND, already_forced, needs_second, record
 from controlplane.domain.precedence import Selection
 from controlplane.errors import Conflict, Forbidden, NotFound
 from controlplane.models import Override, PendingOverride, Role, ServiceToken
@@ -62,6 +62,11 @@ def ask(
         raise Conflict(
             f"An override was named {wish.name} before; write another name.", code="name_taken"
         )
+    same = columns(wish.selection)
+    held = Override.objects.filter(ended_at=None, expires_at__gt=now, **same)
+    if (holder := held.exclude(name=wish.replace).first()) is not None:
+        # No approval would help, and who asks is the one to say that it takes the other's place.
+        raise already_forced(holder, wish.selection, now)
     with recorded_change(actor, now) as change:
         if waiting(now).count() >= MOST_PENDING:
             raise Conflict(f"{MOST_PENDING} wait for approval already.", code="too_many_pending")
@@ -76,8 +81,9 @@ def ask(
             replace=wish.replace,
             requested_at=now,
             requested_by=actor.name,
-            approve_before=min(now + WITHIN, wish.ends),
-            **columns(wish.selection),
+            # A length counts from the approval: only a time of day can pass while it waits.
+            approve_before=min(now + WITHIN, expires_at or now + WITHIN),
+            **same,
         )
         change.audit("ask", KIND, row.name, reason=row.reason, after=described(row))
     return row
@@ -205,7 +211,12 @@ def _same_hand(one: str, other: str) -> bool:
 
 
 def _hands_of(name: str) -> set[str]:
-    """An actor, and who made the token that it is."""
-    made_by = ServiceToken.objects.filter(name=name.removeprefix("token:"))
-    is_token = name.startswith("token:")
-    return {name, *(made_by.values_list("created_by", flat=True) if is_token else ())}
+    """An actor, who made the token that it is, who made that one's token, and so on."""
+    hands: set[str] = set()
+    while name and name not in hands:
+        hands.add(name)
+        if not name.startswith("token:"):
+            break
+        made_by = ServiceToken.objects.filter(name=name.removeprefix("token:"))
+        name = made_by.values_list("created_by", flat=True).first() or ""
+    return hands

@@ -220,17 +220,21 @@ def _make_room(
             _end(change, row, "Replaced", reason)
             replaced = {"replaces": described(row)}
         else:
-            remaining = row.expires_at - change.now
-            left = in_words(remaining)
-            raise Conflict(
-                f"{selection} is {row.mode} by {row.created_by} for another {left}:"
-                f" {row.reason}. Extend, release or replace {row.name}.",
-                code="already_forced",
-                current=described(row) | {"remaining_s": remaining.total_seconds()},
-            )
+            raise already_forced(row, selection, change.now)
     if replace and not replaced:
         _must_have_ended(replace, change.now)
     return replaced
+
+
+def already_forced(row: Override, selection: Selection, now: datetime) -> Conflict:
+    """Who holds the match, why and for how long."""
+    remaining = row.expires_at - now
+    return Conflict(
+        f"{selection} is {row.mode} by {row.created_by} for another {in_words(remaining)}:"
+        f" {row.reason}. Extend, release or replace {row.name}.",
+        code="already_forced",
+        current=described(row) | {"remaining_s": remaining.total_seconds()},
+    )
 
 
 def _must_have_ended(replace: str, now: datetime) -> None:

@@ -59,7 +59,7 @@ def _pending(made: Any, options: argparse.Namespace) -> int:
     if options.output in ("json", "yaml"):
         dump(made, options.output)
     else:
-        say(f"overrides/{name_of(made)} pending: it is fleet-wide and in force nowhere")
+        say(f"override/{name_of(made)} pending: it is fleet-wide and in force nowhere")
         say(f"another operator, within 15 min: switchgear approve {name_of(made)} --watch")
     return DIFFERS if options.watch else OK
 
@@ -74,7 +74,7 @@ def decide(client: Client, options: argparse.Namespace) -> int:
     """Withdraw a request, or acknowledge a broken glass."""
     client.post(path_of("overrides", options.name, options.verb))
     done = {"withdraw": "withdrawn", "acknowledge": "acknowledged"}[options.verb]
-    say(f"overrides/{options.name} {done}")
+    say(f"override/{options.name} {done}")
     return OK
 
 

@@ -65,6 +65,39 @@ def test_every_gateway_or_every_provider_is_fleet_wide(parts: dict[str, str], wi
     assert is_fleet_wide(Selection(**(every | parts))) is wide
 
 
+def test_nobody_approves_with_a_token_that_a_token_of_theirs_made() -> None:
+    boss = Actor("admin", "person", Role.ADMIN)
+    tokens.issue(actor=boss, name="one", role="admin", expires_at=None, now=builders.now())
+    one = Actor("token:one", "service", Role.ADMIN)
+    two = caller("two", by=one)
+    wish: dict[str, Any] = {"mode": "ForceOpen", "reason": "529s", "provider": "openai"}
+    wish |= {"now": builders.now(), "expires_in": timedelta(minutes=5)}
+    row = approvals.ask(actor=boss, **wish)
+    refused = two("POST", f"/overrides/{row.name}/approve")
+    assert (refused.status_code, refused.json()["code"]) == (403, "own_request")
+
+
+@pytest.mark.parametrize(("lasts", "waits"), [("expires_in", 15), ("expires_at", 5)])
+def test_it_waits_for_15_minutes_unless_it_would_have_ended_by_then(lasts: str, waits: int) -> None:
+    now, minutes = builders.now(), timedelta(minutes=5)
+    ends: Any = {"expires_in": minutes} if lasts == "expires_in" else {"expires_at": now + minutes}
+    row = approvals.ask(actor=ANN, mode="ForceOpen", reason="r", provider="openai", now=now, **ends)
+    assert row.approve_before == now + timedelta(minutes=waits)
+
+
+def test_who_asks_is_told_what_holds_the_match_and_says_that_it_is_taken_over() -> None:
+    ann, bob = caller("ann"), caller("bob")
+    held = builders.override(name="first", provider="openai")
+    refused = ann("POST", "/overrides", WIDE)
+    assert (refused.status_code, refused.json()["code"]) == (409, "already_forced")
+    assert refused.json()["current"]["name"] == held.name
+    asked = ann("POST", "/overrides", WIDE | {"replace": held.name})
+    assert asked.status_code == 202
+    assert bob("POST", f"/overrides/{asked.json()['metadata']['name']}/approve").status_code == 200
+    held.refresh_from_db()
+    assert held.end_cause == "Replaced"
+
+
 def test_a_wide_one_is_in_no_snapshot_until_another_approves() -> None:
     ann, bob = caller("ann"), caller("bob")
     revision = Revision.objects.get(id=1).value

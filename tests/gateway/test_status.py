@@ -240,6 +240,33 @@ async def test_a_deadline_that_was_armed_wrongly_is_put_right_by_the_next_answer
         assert {c.mode for c in live.circuit_statuses(now)} == {"Auto"}
 
 
+@pytest.mark.parametrize("ends", ["while it is down", "before it is heard"])
+async def test_what_a_wrong_clock_has_ended_after_a_restart_is_in_force_again(
+    reporting: Reporting, ends: str
+) -> None:
+    """The host's clock is an hour ahead; what is unchanged, nobody sends anew."""
+    clock, live = reporting.clock, reporting.live
+    forced = build.override("o", "ForceOpen", "south/", seconds=3700)
+    now, wrong = clock.monotonic(), timedelta(hours=1, seconds=200 if ends[0] == "w" else 0)
+    live.apply(build.received(2, overrides=[forced]), "DiskCache", now, clock.wall() + wrong)
+    clock.step(150)
+    live.tick(clock.monotonic())
+    assert {c.mode for c in live.circuit_statuses(now)} == {"Auto"}
+    said = {item.reason for item in live.items()}
+    assert said == ({"ExpiredOnArrival"} if ends[0] == "w" else {""})
+    reporting.double.clock = clock.wall
+    async with reporting.running():
+        await until(lambda: reporting.offset.offset_s is not None)
+    assert "ForceOpen" in {c.mode for c in live.circuit_statuses(now)}
+    assert [(item.verdict, item.reason) for item in live.items()] == [("Applied", "")]
+    clock.step(3700 - 150 - 0.5)
+    live.tick(clock.monotonic())
+    assert "ForceOpen" in {c.mode for c in live.circuit_statuses(now)}
+    clock.step(1.0)
+    live.tick(clock.monotonic())
+    assert {c.mode for c in live.circuit_statuses(now)} == {"Auto"}
+
+
 async def test_the_clocks_are_compared_with_every_answer(reporting: Reporting) -> None:
     async with reporting.running():
         await reporting.reports(1)
@@ -257,3 +284,19 @@ def test_the_shortest_round_trip_is_believed() -> None:
     for _ in range(8):
         offset.measured(START, START + timedelta(seconds=1.5), 1.0, 1000.0)
     assert offset.offset_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("slept_s", "ahead_s"), [(60.0, 0.0), (0.0, 60.0), (0.0, -60.0)])
+def test_a_sample_from_before_a_clock_was_set_is_not_believed(
+    slept_s: float, ahead_s: float
+) -> None:
+    """However short its round trip. While the machine slept, its monotonic clock stood still."""
+    offset = ClockOffset()
+    for n in range(3):
+        at = START + timedelta(seconds=n)
+        offset.measured(at, at + timedelta(seconds=0.001), 0.002, 1000.0 + n)
+    at = START + timedelta(seconds=10 + slept_s)
+    server = at + timedelta(seconds=ahead_s)
+    offset.measured(at, server + timedelta(seconds=0.2), 0.4, 1010.0)
+    assert offset.offset_s == pytest.approx(ahead_s)
+    assert offset.server_time(1010.0) == server
