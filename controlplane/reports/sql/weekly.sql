@@ -17,14 +17,15 @@ dirty AS MATERIALIZED (
     SELECT at FROM (
         SELECT at FROM rollup_dirty
         WHERE grain = 'hour' AND at >= %(start)s AND at < %(end)s
-          -- Of an hour whose raw events are dropped, what was derived is all there is.
-          AND at >= coalesce((SELECT max(upto) FROM raw_dropped), '-infinity')
         UNION
         SELECT date_trunc('hour', midnight, 'UTC')
         FROM unnest(%(midnights)s::timestamptz[] || %(end)s::timestamptz) AS midnight
         WHERE midnight <> date_trunc('hour', midnight, 'UTC')
     ) AS marked
     WHERE at < (SELECT upto FROM derived)
+      -- Of an hour whose raw events are dropped, what was derived is all there is; if a midnight lies
+      -- within, it counts whole where it begins.
+      AND at >= coalesce((SELECT max(upto) FROM raw_dropped), '-infinity')
 ),
 span AS MATERIALIZED (
     SELECT greatest(min(at), %(start)s) AS since,

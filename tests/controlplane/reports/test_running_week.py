@@ -165,6 +165,27 @@ async def test_a_marked_hour_whose_events_are_dropped_keeps_its_figures(
     assert (await sync_to_async(weekly)(asked, datetime.now(UTC))).total.attempts == 1
 
 
+async def test_an_hour_that_a_midnight_lies_within_outlives_its_events(
+    sender: Sender, watermarks: None
+) -> None:
+    """It can no longer be parted: it counts whole, for the week and the day in which it begins."""
+    zone = ZoneInfo("Asia/Kolkata")
+    at = (hour_of(datetime.now(UTC)) - 30 * HOUR).replace(hour=18)  # midnight there is at 18:30
+    await sender.send(
+        batches.batch(batches.attempt(at + MINUTE), batches.attempt(at + 31 * MINUTE))
+    )
+    await sync_to_async(derive_from)(at, datetime.now(UTC))
+    await sync_to_async(_run)("TRUNCATE attempt")
+    await sync_to_async(_run)("INSERT INTO raw_dropped VALUES (%s)", [at + DAY])
+    own, next_ = Week.of(at, zone), Week.of(at + HOUR, zone)
+    found = await sync_to_async(weekly)(Question(own, zone), datetime.now(UTC))
+    day = (at.astimezone(zone).date() - own.monday()).days
+    assert [one.figures.attempts for one in found.days][day] == found.total.attempts == 2
+    if next_ != own:
+        found = await sync_to_async(weekly)(Question(next_, zone), datetime.now(UTC))
+        assert found.total.attempts == 0
+
+
 # In London's clocks: to summer time, to winter time.
 @pytest.mark.parametrize("sunday", ["2026-03-29", "2026-10-25"])
 async def test_weeks_in_which_clocks_change_are_read_alike(
