@@ -144,7 +144,11 @@ class Supervisor:
                 "command": command_line(child.running.pid),
                 "signal": int(child.stop_signal),
             }
-            self._pid_file(child).write_text(json.dumps(note), encoding="utf-8")
+            path = self._pid_file(child)
+            # Whole or not at all: killed here, we must not leave a child that nobody can name.
+            fresh = path.with_suffix(".new")
+            fresh.write_text(json.dumps(note), encoding="utf-8")
+            fresh.replace(path)
         except OSError as error:
             raise explain(error, f"starting {child.name}") from error
 

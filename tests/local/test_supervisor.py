@@ -56,6 +56,18 @@ def pid_of(child: Child) -> int:
     return child.running.pid
 
 
+def test_the_note_of_a_child_is_never_seen_half_written(
+    supervisor: Supervisor, child: Callable[..., Child], tmp_path: Path
+) -> None:
+    notes = tmp_path / "run"
+    notes.mkdir()
+    (notes / "web.json").write_text("what an earlier start wrote")
+    with (notes / "web.json").open() as reader:
+        supervisor.start(child("web"))
+        assert reader.read() == "what an earlier start wrote"
+    assert [path.name for path in notes.iterdir()] == ["web.json"]
+
+
 def test_starts_only_when_ready_and_stops_in_reverse(
     supervisor: Supervisor, child: Callable[..., Child], tmp_path: Path
 ) -> None:
