@@ -1,7 +1,8 @@
 """The counts beside the navigation: how many, and of what is wrong how many.
 
 Invariant: they are the wall's own judgement of the same read: a circuit is open when any instance
-in contact has it Open; a gateway is synced when every instance in contact is, and one is. Pure.
+in contact has it Open; a gateway is unsynced when an instance in contact is, and silent when none
+is in contact, for then nothing is known of its sync. Pure.
 """
 
 from __future__ import annotations
@@ -26,25 +27,31 @@ def fields(now: wall_rows.Now, fleet: Fleet) -> Fields:
         if observed(state.state, state.mode, state.ramp_percent) == "Open"
         and fleet.members[state.instance_id].reachable
     }
-    gateways = _synced(fleet)
-    behind = sum(not synced for synced in gateways)
+    gateways = _verdicts(fleet)
+    silent = sum(not verdicts for verdicts in gateways)
+    behind = sum(bool(verdicts - {Sync.IN_SYNC}) for verdicts in gateways)
     hands = len(now.overrides) + len(now.local)
     return (
         _count("circuits", len(opened) or len(now.circuits), "open" if opened else "", "open")
-        | _count("gateways", behind or len(gateways), "unsynced" if behind else "", "half")
+        | _gateways(len(gateways), behind, silent)
         | _count("overrides", hands, "active" if hands else "", "hand")
         | _count("budgets", len(now.budgets), "", "")
     )
 
 
-def _synced(fleet: Fleet) -> list[bool]:
-    """For each gateway that has instances, whether those in contact run what it is told."""
-    by_gateway: dict[int, list[Sync]] = defaultdict(list)
+def _verdicts(fleet: Fleet) -> list[set[Sync]]:
+    """For each gateway that has instances, what those in contact say of their sync."""
+    by_gateway: dict[int, set[Sync]] = defaultdict(set)
     for member in fleet.members.values():
-        by_gateway[member.gateway.id].append(member.verdict.sync)
-    return [
-        {Sync.IN_SYNC} == set(verdicts) - {Sync.UNREACHABLE} for verdicts in by_gateway.values()
-    ]
+        by_gateway[member.gateway.id] |= {member.verdict.sync} - {Sync.UNREACHABLE}
+    return list(by_gateway.values())
+
+
+def _gateways(known: int, behind: int, silent: int) -> Fields:
+    """The worse of the two, for there is room for one: who disobeys before who says nothing."""
+    if behind:
+        return _count("gateways", behind, "unsynced", "half")
+    return _count("gateways", silent or known, "silent" if silent else "", "unk")
 
 
 def _count(page: str, number: int, word: str, tone: str) -> Fields:

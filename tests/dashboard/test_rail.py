@@ -42,8 +42,19 @@ def test_it_counts_what_is_wrong_else_what_is_there() -> None:
     builders.circuit_state(one, other, "Open")
     sick = counted()
     assert [(sick[f"nav_{page}"], sick[f"nav_{page}_word"]) for page in rail.COUNTED] == [
-        ("1", "open"), ("1", "unsynced"), ("1", "active"), ("1", None),
+        ("1", "open"), ("1", "silent"), ("1", "active"), ("1", None),
     ]  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_who_says_nothing_is_not_unsynced_and_who_disobeys_comes_first() -> None:
+    builders.instance(builders.gateway("batch"), "batch/0", last_seen_at=builders.ago(120))
+    keys = ("nav_gateways", "nav_gateways_word", "nav_gateways_tone")
+    assert [counted()[key] for key in keys] == ["1", "silent", "unk"]
+    chat = builders.gateway("chat", generation=9)
+    builders.instance(chat, "chat/0", applied_generation=3, received_generation=9)
+    builders.instance(chat, "chat/1", last_seen_at=builders.ago(120))
+    assert [counted()[key] for key in keys] == ["1", "unsynced", "half"]
 
 
 @pytest.mark.django_db
