@@ -129,6 +129,26 @@ def test_ten_seconds_of_silence_are_said(page: Page, web: WebProcess) -> None:
     expect(banner).to_be_hidden()
 
 
+@pytest.mark.parametrize(
+    ("code", "words"), [(4401, "You are logged out."), (4403, "Your role has changed.")]
+)
+def test_who_is_shut_out_stays_so_until_the_page_is_loaded_again(
+    page: Page, web: WebProcess, code: int, words: str
+) -> None:
+    page.clock.install()
+    wire = Wire(page)
+    one_breaker(page, web, "Closed")
+    opened = wire.opened
+    assert wire.page_end is not None
+    wire.page_end.close(code=code, reason="")
+    expect(page.locator("#stale")).to_contain_text(words)
+    page.clock.fast_forward(30_000)
+    page.evaluate("window.dispatchEvent(new Event('online'))")
+    page.clock.fast_forward(30_000)
+    expect(page.locator("#stale")).to_contain_text(words)
+    assert wire.opened == opened
+
+
 def test_after_a_sleep_it_is_not_now_until_it_has_been_told(page: Page, web: WebProcess) -> None:
     page.clock.install()
     wire = Wire(page)

@@ -1,5 +1,6 @@
 // The wall's socket. Invariant: whatever is on screen is either at most 10 s from the server's last
-// word, or `onLost` has been called; a frame is handed on only if it is newer than what is shown.
+// word, or `onLost` has been called; a frame is handed on only if it is newer than what is shown. Whom
+// the server has shut out (logged out, another role) stays so until the page is loaded again.
 const SILENCE_MS = 10000;
 const OLD_DATA_S = 10;
 const WAITS_MS = [1000, 2000, 4000, 8000, 15000];
@@ -13,6 +14,7 @@ export class Live {
     this.retryAt = null;
     this.shown = null; // {epoch, version, at} of what was handed on, to be on screen at once or soon
     this.based = false; // this connection's patches continue what is on screen
+    this.ended = false; // shut out: this page was made for who may no longer look, or for another role
     setInterval(() => this.watch(), 500);
     document.addEventListener("visibilitychange", () => this.seen());
     window.addEventListener("offline", () => this.drop("This computer is offline."));
@@ -21,7 +23,7 @@ export class Live {
   }
 
   connect() {
-    if (this.socket && this.socket.readyState <= WebSocket.OPEN) return;
+    if (this.ended || (this.socket && this.socket.readyState <= WebSocket.OPEN)) return;
     this.retryAt = null;
     this.heard = performance.now();
     this.based = false;
@@ -71,6 +73,7 @@ export class Live {
   }
 
   closed(code) {
+    this.ended = code === 4401 || code === 4403;
     if (code === 4401) return this.onLost("You are logged out.", null, "login");
     if (code === 4403) return this.onLost("Your role has changed.", null, "reload");
     const wait = WAITS_MS[Math.min(this.failures, WAITS_MS.length - 1)] * (0.75 + Math.random() / 2);
@@ -80,6 +83,7 @@ export class Live {
   }
 
   drop(why) {
+    if (this.ended) return; // what has been said says more
     const socket = this.socket;
     this.socket = null;
     socket?.close();
@@ -89,6 +93,7 @@ export class Live {
   }
 
   watch() {
+    if (this.ended) return;
     if (this.retryAt !== null && performance.now() >= this.retryAt) this.connect();
     else if (this.socket && performance.now() - this.heard > SILENCE_MS) {
       this.drop("The server has been silent for 10 s.");
