@@ -36,6 +36,7 @@ def words(selection: Selection, mode: OverrideMode, now: datetime) -> dict[str, 
     ]
     found = effect.read(selection, now)
     opens = mode is OverrideMode.FORCE_OPEN
+    stranded = sum(route.attempts for route in found.stranded) / 60
     refusing = circuits.left_without_healthy(selection, now) if opens else []
     return {
         "effect": _figures(found),
@@ -46,7 +47,8 @@ def words(selection: Selection, mode: OverrideMode, now: datetime) -> dict[str, 
         "refusing_count": len(refusing),
         "routes": _routes(found, fleet, read, now) if opens else [],
         "routes_more": max(0, len(found.routes) - _MOST_ROUTES),
-        "stranded": present.rate(sum(r.attempts for r in found.stranded) / 60),
+        # Empty: not one came in the last minute, and the next one would fail all the same.
+        "stranded": present.rate(stranded) if stranded else "",
         "stranded_names": [route.name for route in found.stranded],
     }
 

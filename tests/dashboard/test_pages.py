@@ -257,6 +257,16 @@ def test_the_dialog_says_who_falls_back_who_fails_and_how_slow_it_is(oncall: Cli
     assert not Override.objects.exists()
 
 
+def test_a_route_without_fallback_is_named_though_no_call_came(oncall: Client) -> None:
+    builders.instance(builders.gateway())
+    builders.circuit()
+    spec = {"targets": [{"provider": "openai", "model": "gpt-4o", "region": "us-east"}]}
+    routes.create(actor=SYSTEM, name="alone", spec=spec, now=builders.now())
+    text = oncall.get("/overrides/new?provider=openai").content.decode()
+    assert "Every call would fail, though none came in the last minute:</b> alone" in text
+    assert "0/s of calls" not in text
+
+
 def test_the_dialog_forces_by_label_and_spells_itself(oncall: Client) -> None:
     builders.circuit()
     builders.gateway("chat", labels={"tier": "chat"})
