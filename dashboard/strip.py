@@ -183,7 +183,12 @@ def gateway_lines(fleet: Fleet) -> list[Fields]:
 def gateway_line(gateway: wall_rows.GatewayRow, members: list[Member]) -> Fields:
     """One gateway in words: the worst of what its instances in contact say."""
     reachable = [m for m in members if m.reachable]
-    fields: Fields = {"id": f"g{gateway.id}", "name": gateway.name, "silent_at": None}
+    fields: Fields = {
+        "id": f"g{gateway.id}",
+        "name": gateway.name,
+        "href": reverse("gateway", args=[gateway.name]),
+        "silent_at": None,
+    }
     if not reachable:
         last = max(m.row.last_seen_at for m in members)
         return fields | {

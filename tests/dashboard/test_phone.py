@@ -68,6 +68,29 @@ def test_a_circuit_is_seen_and_forced_with_a_thumb(browser: Browser, web: WebPro
         fits(page)
 
 
+def test_the_gateways_take_one_row_and_the_silent_one_is_first(
+    browser: Browser, web: WebProcess
+) -> None:
+    for name in ("api-lhr", "batch-lhr", "chat-lhr"):
+        builders.instance(builders.gateway(name), f"{name}/0")
+    builders.instance(builders.gateway("zone-iad"), "zone-iad/0", last_seen_at=builders.ago(120))
+    with new_page(browser, WIDTH, 844) as page:
+        log_in(page, web)
+        live(page)
+        boxes = {
+            n.inner_text().split()[0]: n.bounding_box() for n in page.locator(".gateway").all()
+        }
+        places = {
+            name: (box["x"], box["y"] + box["height"] / 2) for name, box in boxes.items() if box
+        }
+        assert len(places) == 4
+        assert min(places, key=lambda name: places[name][0]) == "zone-iad"
+        assert max(y for _, y in places.values()) - min(y for _, y in places.values()) < 4
+        fits(page)
+        page.locator(".gateway", has_text="zone-iad").click()
+        expect(page.locator("h1")).to_contain_text("zone-iad")
+
+
 def test_every_page_fits_a_phone(browser: Browser, web: WebProcess) -> None:
     stories.brownout()
     builders.override("ForceOpen", provider="mistral", reason="long " * 60)
