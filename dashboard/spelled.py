@@ -26,6 +26,8 @@ def spec(row: Override) -> dict[str, Any]:
     found |= {"reason": row.reason, "expiresIn": f"{minutes}m"}
     if row.allow_last_healthy:
         found["allowLastHealthy"] = True
+    if row.break_glass:
+        found["breakGlass"] = True
     return found
 
 
@@ -52,6 +54,8 @@ def as_cli(row: Override) -> str:
     parts += [f"--reason={shlex.quote(row.reason)}", f"--for={words['expiresIn']}"]
     if row.allow_last_healthy:
         parts.append("--allow-last-healthy")
+    if row.break_glass:
+        parts.append("--break-glass")
     return f"{' '.join([*parts, '--watch'])}{last}"
 
 

@@ -158,7 +158,7 @@ def typed(request: HttpRequest) -> HttpResponse:
 def _spelled(request: HttpRequest, fields: QueryDict) -> dict[str, str]:
     if not _is_chosen(fields):
         return {}
-    chosen, _, _ = _scope(fields)
+    chosen, selection, _ = _scope(fields)
     mode = _mode(fields.get("mode", ""))
     now = timezone.now()
     row = Override(
@@ -168,6 +168,7 @@ def _spelled(request: HttpRequest, fields: QueryDict) -> dict[str, str]:
         updated_at=now,
         expires_at=now + timedelta(minutes=_minutes(fields, mode)),
         allow_last_healthy=fields.get("allow_last_healthy") == "on",
+        break_glass=fields.get("break_glass") == "on" and overrides.needs_second(selection),
         **chosen,
     )
     site = request.build_absolute_uri("/").rstrip("/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import yaml
@@ -39,18 +40,20 @@ def test_no_text_breaks_out_of_its_quotes(reason: str, provider: str) -> None:
 
 
 @given(
-    TEXT, TEXT, st.sampled_from(["", "-", "eu", "eu-west"]), st.sampled_from(["", "*x", "m/n@1"])
-)
+    TEXT, TEXT, st.sampled_from(["", "-", "eu", "eu-west"]), st.sampled_from(["", "*x", "m/n@1"]),
+    st.booleans(),
+)  # fmt: skip
 def test_the_command_line_reads_back_what_it_is_told(
-    reason: str, provider: str, region: str, model: str
+    reason: str, provider: str, region: str, model: str, glass: bool
 ) -> None:
     found = row(reason, provider.replace("/", "").strip() or "p")
-    found.model, found.region, found.gateway = model, region, "chat"
+    found.model, found.region, found.gateway, found.break_glass = model, region, "chat", glass
     program, *words = shlex.split(spelled.as_cli(found))
     assert program == "switchgear"
     options = _parser().parse_args(words)
     assert force.VERBS[options.verb] == found.mode
     assert (options.reason, options.lasts, options.watch) == (reason, "30m", True)
+    assert (options.break_glass, spelled.spec(found).get("breakGlass", False)) == (glass, glass)
     wanted = {"provider": found.provider, "model": model, "region": region, "gateway": "chat"}
     meant = {"model": "", "region": "", **force.selection(options)}
     assert {part: meant[part] for part in wanted} == wanted
@@ -86,3 +89,20 @@ def test_what_is_copied_is_accepted_by_the_api(oncall: Client) -> None:
     page = oncall.get(f"/overrides/{made.name}").content.decode()
     for text in (dialog.content.decode(), page):
         assert "`id`" in text
+
+
+@pytest.mark.django_db
+def test_what_breaks_the_glass_is_copied_as_such_and_nothing_else_is(
+    oncall: Client, settings: Any
+) -> None:
+    builders.circuit()
+    form = {"mode": "ForceOpen", "provider": "openai", "minutes": "30", "reason": "now"}
+    settings.TWO_PERSON = True
+    asked = oncall.post("/overrides/typed", form).content.decode()
+    broken = oncall.post("/overrides/typed", form | {"break_glass": "on"}).content.decode()
+    for word in ("--break-glass", "breakGlass: true", "&quot;breakGlass&quot;: true"):
+        assert (word in asked, word in broken) == (False, True), word
+    settings.TWO_PERSON = False
+    unruled = oncall.post("/overrides/typed", form | {"break_glass": "on"}).content.decode()
+    assert "break-glass" not in unruled
+    assert "breakGlass" not in unruled
