@@ -163,12 +163,13 @@ def markdown(
     day = incident.since.astimezone(zone)
     lines = [f"## {_safe(title(found))}, {day:%a %-d %b %Y}", ""]
     if found.opened_at:
-        end = clock(found.closed_at) if found.closed_at else "still open"
-        length = f" ({present.age(found.seconds)})" if found.seconds is not None else ""
-        lines.append(
-            f"- **{clock(found.opened_at)} to {end}** {day:%Z}{length}: "
-            f"{present.count(found.circuits, 'circuit')}"
-        )
+        begin = clock(found.opened_at)
+        if found.closed_at:
+            length = f" ({present.age(found.seconds)})" if found.seconds is not None else ""
+            when = f"**{begin} to {clock(found.closed_at)}** {day:%Z}{length}"
+        else:
+            when = f"**since {begin}** {day:%Z}, still open"
+        lines.append(f"- {when}: {present.count(found.circuits, 'circuit')}")
     if found.spend is None:
         lines.append("- No figures are kept of these minutes")
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from controlplane.reports.incident import (
     Watcher,
     merged,
 )
-from dashboard import timeline
+from dashboard import postmortem, timeline
 from dashboard.timeline import Lane, Span
 
 SINCE = datetime(2026, 11, 30, 3, 0, tzinfo=UTC)
@@ -179,3 +180,16 @@ def test_nothing_open_is_no_incident() -> None:
 def test_joined_spans_do_not_repeat() -> None:
     parts = [Span(at(0), at(1), "open"), Span(at(1), at(2), "open"), Span(at(2), at(2), "half")]
     assert timeline._joined(parts) == [Span(at(0), at(2), "open")]
+
+
+def test_what_is_still_open_has_a_beginning_and_no_end_in_the_postmortem() -> None:
+    read = incident(
+        changes=[change(1, 10, "Open", "Closed")],
+        instances=[presence(1)],
+    )
+    lanes = timeline.lanes(read)
+    found = postmortem.figures(read, lanes)
+    assert found.closed_at is None
+    happened = postmortem.events(read, lanes, [])
+    words = postmortem.markdown(read, found, happened, ZoneInfo("Europe/London"), "link")
+    assert "- **since 03:10:00** GMT, still open: 1 circuit\n" in words
