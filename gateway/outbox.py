@@ -1,9 +1,10 @@
 """The numbered batches of one boot that the control plane has not acknowledged, oldest first.
 
 Invariants: a batch's events and number never change once it is here; batches leave in the order of
-their numbers, except the oldest ones that are given up when the bound is reached, which shows at
-the control plane as a gap. What is given up is counted by kind. What the control plane turns out to
-have forgotten (a restored backup, so a new epoch) goes out again, under its old number.
+their numbers, except those that are given up when a bound is reached (the oldest, those without a
+transition first), which shows at the control plane as a gap. What is given up is counted by kind.
+What the control plane turns out to have forgotten (a restored backup, so a new epoch) goes out
+again, under its old number.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class Outbox:
         self.dropped: Counter[str] = Counter()
         self.kept = Kept()
         """What has a receipt already."""
+        self.transitions: set[int] = set()
+        """Numbers of batches with a transition, of those that are not sent yet."""
         self._max_bytes = max_bytes
         self._max_memory = max_memory
         self._waiting: deque[Sealed] = deque()
@@ -92,16 +95,19 @@ class Outbox:
         return self._waiting[0].since if self._waiting else None
 
     def add(self, batch: Sealed) -> None:
-        """Take a sealed batch; the oldest go when a bound is passed."""
+        """Take a sealed batch; the oldest go when a bound is passed, those with a transition last:
+        they are few, and a history without them explains nothing.
+        """
         self._waiting.append(batch)
         size = self.size
         memory = sum(held.size for held in self._waiting if held.path is None)
-        for held in list(self._waiting):
+        if size <= self._max_bytes and memory <= self._max_memory:
+            return
+        for held in sorted(self._waiting, key=lambda one: one.seq in self.transitions):
             in_memory = held.path is None
             over = size > self._max_bytes or (in_memory and memory > self._max_memory)
-            if not over or len(self._waiting) == 1:
-                break
-            if held is self._sending:
+            # Memory is not freed by giving up what is on the disk, which may well be older.
+            if not over or held is self._sending or len(self._waiting) == 1:
                 continue
             size -= held.size
             memory -= held.size if in_memory else 0
@@ -197,6 +203,7 @@ class Outbox:
             self._sending = None
         if batch in self._waiting:
             self._waiting.remove(batch)
+        self.transitions.discard(batch.seq)
 
     def _count(self, batch: Sealed) -> None:
         try:

@@ -91,6 +91,8 @@ class Spool:
             urgent = urgent or kind is Transition
             lines += record(LETTERS[kind], encode(event))
         self._write(lines)
+        if urgent:
+            self.outbox.transitions.add(self._seq)
         first, self._events = self._events == 0, self._events + len(events)
         if first:
             self._since = self._clock.wall()

@@ -76,3 +76,21 @@ def test_a_spool_is_adopted_once_the_disk_has_room(tmp_path: Path) -> None:
         assert ids[:5] == [event.id for event in events]
         assert sorted(ids[5:]) == sorted(call.id for call in calls)
         taken.finish()
+
+
+def test_memory_is_bounded_behind_batches_that_are_on_the_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 64 * 4096) as disk:
+        held = spool(disk, events=10, memory=4000)
+        for number in range(50):
+            held.append(outcome(number))
+        (disk / "other").write_bytes(b"x" * shutil.disk_usage(disk).free)
+        for number in range(50, 400):
+            held.append(outcome(number))
+        waiting = held.outbox._waiting
+        assert sum(batch.size for batch in waiting if batch.path is None) <= 4000
+        status = held.status()
+        assert status.events + status.dropped == 400
+        first = next(sent(held.outbox))
+        assert [e["id"] for e in first["events"]] == [str(outcome(n).id) for n in range(10)], (
+            "what is on the disk costs no memory and is not given up for it"
+        )

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.wire.events import Attempt, Outcome, mint_id
+from controlplane.wire.events import Attempt, Outcome, Transition, mint_id
 from gateway import records
 from gateway.adoption import adopt, forget_oldest
 from gateway.outbox import Identity, Outbox
@@ -36,6 +36,14 @@ def spool(root: Path, boot: UUID | None = None, index: int = 0, **bounds: int) -
 
 def outcome(number: int) -> Outcome:
     return Outcome(id=mint_id(START, number), occurred_at=START, request=uuid4(), success=True)
+
+
+def transition(number: int) -> Transition:
+    where = {"provider": "openai", "model": "gpt-4o", "cause": "FailureRatio"}
+    return Transition(
+        id=mint_id(START, 10_000 + number), occurred_at=START, number=number,
+        from_state="Closed", to_state="Open", **where,
+    )  # fmt: skip
 
 
 def sent(outbox: Outbox) -> Iterator[dict[str, Any]]:
@@ -354,3 +362,23 @@ def test_a_directory_that_cannot_be_read_stays_where_it_is(tmp_path: Path, junk:
     (directory / "about.json").write_text(junk)
     assert not list(adopt(tmp_path, "demo"))
     assert directory.exists()
+
+
+def test_batches_with_a_transition_are_given_up_last(tmp_path: Path) -> None:
+    held = spool(tmp_path, events=10, disk=12_000)
+    changes = []
+    for number in range(300):
+        if number % 100 == 5:
+            changes.append(transition(number))
+            held.append(changes[-1])
+        held.append(outcome(number))
+    held.seal()
+    assert held.outbox.size <= 12_000
+    batches = list(sent(held.outbox))
+    seqs = [batch["seq"] for batch in batches]
+    assert seqs == sorted(seqs)
+    events = [event for batch in batches for event in batch["events"]]
+    assert [e["id"] for e in events if e["kind"] == "transition"] == [str(c.id) for c in changes]
+    assert events[-1]["id"] == str(outcome(299).id)
+    assert held.dropped.keys() == {"outcome"}
+    assert held.dropped.total() == 303 - len(events)
