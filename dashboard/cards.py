@@ -153,6 +153,8 @@ def _adjective(facts: CircuitFacts) -> str:
         return ""  # the line below says who, and what the automatic breaker would do
     if facts.failing:
         return "failing"
+    if facts.slow:
+        return "slow"
     return "near budget" if facts.near_budget else ""
 
 

@@ -14,10 +14,12 @@ from functools import cached_property
 
 from controlplane.domain.overrides import OverrideMode, observed
 from controlplane.domain.precedence import Selection, precedence
+from controlplane.domain.slowness import Slowness
 from controlplane.domain.sync import Sync
 from controlplane.reports import wall_rows
 from controlplane.reports.wall import Rates, minutes_by_circuit, sliding_minute
 from dashboard.fleet import Fleet, Member
+from dashboard.slow import slow_of
 
 # Asked some 16,000 times a frame for 200 circuits of 20 instances; a plain text is found quickest.
 LOCAL = "Local"  # an enforcement beside those of ``Sync``
@@ -107,6 +109,7 @@ class CircuitFacts:
     transitions: list[wall_rows.TransitionRow]
     reasons: list[str]
     retry_limit: int | None
+    slow: Slowness | None = None
     states: Counter[str] = field(default_factory=Counter)
     enforcement: Counter[str] = field(default_factory=Counter)
 
@@ -204,7 +207,7 @@ class CircuitFacts:
             return Rank.UNKNOWN
         if forced or self.states["Open"]:
             return Rank.FORCED
-        if self.failing or self.near_budget or self.resting_keys:
+        if self.failing or self.slow or self.near_budget or self.resting_keys:
             return Rank.TROUBLED
         return Rank.OBSERVED if hand else Rank.HEALTHY
 
@@ -268,6 +271,7 @@ def facts_of(wall: wall_rows.Wall, fleet: Fleet) -> list[CircuitFacts]:
     reasons: dict[int, list[str]] = {}
     for reason in wall.trail.reasons:
         reasons.setdefault(reason.circuit_id, []).append(reason.reason)
+    tails = {tail.circuit_id: tail for tail in wall.trail.tails}
     budgets = [b for b in wall.now.budgets if b.level == "circuit" and not b.tenant]
     found = []
     for row in wall.now.circuits:
@@ -283,6 +287,7 @@ def facts_of(wall: wall_rows.Wall, fleet: Fleet) -> list[CircuitFacts]:
                 transitions=transitions.get(row.id, []),
                 reasons=reasons.get(row.id, []),
                 retry_limit=_retry_limit(budgets, row),
+                slow=slow_of(tails.get(row.id), wall.now.policies, row),
                 states=Counter(b.observed for b in reachable),
                 enforcement=Counter(str(b.enforcement) for b in breakers),
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from controlplane.domain.overrides import OverrideMode
+from controlplane.domain.slowness import Slowness
 from controlplane.reports import wall_rows
 from dashboard import present
 from dashboard.circuits import CircuitFacts, Rank
@@ -28,6 +29,8 @@ CAUSES = {
     "Reset": "somebody reset it",
     "Boot": "since its instance started",
 }
+
+SLOW = "Slow:"
 
 
 def line(facts: CircuitFacts) -> dict[str, str | None]:
@@ -52,7 +55,8 @@ def line(facts: CircuitFacts) -> dict[str, str | None]:
         strong, rest = _under_hand(facts, override)
     elif facts.local is not None:
         strong, rest = "local:", local_words(facts.local)
-    return {"why_strong": strong, "why": rest, "why_tone": tone}
+    shape = "#g-clock" if strong == SLOW else None
+    return {"why_strong": strong, "why": rest, "why_tone": tone, "why_glyph": shape}
 
 
 def local_words(local: wall_rows.LocalRow) -> str:
@@ -133,7 +137,22 @@ def _why_troubled(facts: CircuitFacts) -> tuple[str, str]:
             f"{present.failure(facts.rates.failure_ratio)} failed",
             f"of {facts.rates.attempts:,.0f} in the last minute{_reasons(facts)}",
         )
+    if facts.slow is not None:
+        return _slow(facts.slow)
     refused = round(facts.rates.refused_budget)
     if refused:
         return f"{present.count(refused, 'retry', 'retries')} refused", "by a budget, last minute"
     return "Retries", "are close to their budget"
+
+
+def _slow(slow: Slowness) -> tuple[str, str]:
+    share = present.failure(slow.share)
+    said = f"of {present.count(slow.calls, 'call')} took {_seconds(slow.call_ms)} or longer"
+    if slow.p95_ms is None:
+        return SLOW, f"{share} {said}"
+    return SLOW, f"p95 {_seconds(slow.p95_ms)}, {share} {said}"
+
+
+def _seconds(ms: int) -> str:
+    """Shorter than ``present.took``, as a card has little room: ``850 ms``, ``12 s``."""
+    return f"{ms / 1000:.0f} s" if 9_950 <= ms < 59_500 else present.took(ms)

@@ -19,6 +19,7 @@ from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.histogram import bins_of, bucket_of
 from controlplane.models import (
     AuditEntry,
+    BreakerPolicy,
     BudgetState,
     Circuit,
     CircuitState,
@@ -318,6 +319,36 @@ def latency(of: Gateway, target: Circuit, milliseconds: dict[int, int]) -> None:
             "INSERT INTO rollup_minute_part VALUES (%s, %s, date_trunc('minute', now()), %s, '{}')",
             [of.pk, target.pk, bins],
         )
+
+
+def derived(target: Circuit, milliseconds: dict[int, int]) -> None:
+    """The newest derived minute's attempts of a circuit: how many took how many milliseconds."""
+    bins = bins_of({bucket_of(ms): count for ms, count in milliseconds.items()})
+    count = sum(milliseconds.values())
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE rollup_watermark SET upto = date_trunc('minute', now()) - interval '2 minutes'"
+            " WHERE grain = 'minute'"
+        )
+        cursor.execute(
+            "INSERT INTO rollup_circuit_minute (circuit_id, minute, attempts, ended_count, latency)"
+            " VALUES (%s, date_trunc('minute', now()) - interval '3 minutes', %s, %s, %s)",
+            [target.pk, count, count, bins],
+        )
+
+
+def breaker_policy(name: str = "default", **fields: Any) -> BreakerPolicy:
+    """A breaker policy of every circuit; ``spec`` is what its gateways get."""
+    values: dict[str, Any] = {
+        "name": name,
+        "spec": {},
+        "resource_version": next(_counter),
+        "created_at": ago(3600),
+        "created_by": "tests",
+        "updated_at": ago(3600),
+        "updated_by": "tests",
+    }
+    return BreakerPolicy.objects.create(**(values | fields))
 
 
 def retry_budget(name: str = "default", level: str = "circuit", **fields: Any) -> RetryBudget:

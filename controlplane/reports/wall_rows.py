@@ -177,6 +177,19 @@ class BudgetRow(Struct, frozen=True, kw_only=True):
     ratio_per_mille: int
 
 
+class PolicyRow(Struct, frozen=True, kw_only=True):
+    """A breaker policy's match, and what it calls slow: seconds, and the share that opens."""
+
+    name: str
+    gateway: str
+    selector: str
+    provider: str
+    model: str
+    region: str
+    slow_call_seconds: float
+    slow_ratio: float | None
+
+
 class BalanceRow(Struct, frozen=True, array_like=True):
     """One scope's buckets, summed over the instances in contact."""
 
@@ -223,6 +236,14 @@ class Reason(Struct, frozen=True, array_like=True):
     reason: str
 
 
+class TailRow(Struct, frozen=True, array_like=True):
+    """A circuit's calls that ended, and the upper bins (domain/histogram) of how long they took."""
+
+    circuit_id: int
+    calls: int
+    bins: list[int]
+
+
 class Peak(Struct, frozen=True, array_like=True):
     """The minute of the last hour that wasted most."""
 
@@ -254,6 +275,7 @@ class Now(Struct, frozen=True, kw_only=True):
     balances: list[BalanceRow]
     claim: ClaimRow | None = None
     local: list[LocalRow] = []
+    policies: list[PolicyRow] = []
 
 
 class Trail(Struct, frozen=True, kw_only=True):
@@ -266,6 +288,7 @@ class Trail(Struct, frozen=True, kw_only=True):
     reasons: list[Reason]
     peak: Peak | None
     redelivering: list[Redelivering] = []
+    tails: list[TailRow] = []
 
 
 class Wall(Struct, frozen=True):

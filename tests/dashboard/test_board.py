@@ -6,6 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from django.db import connection
 
 from controlplane.domain.breaker_policy import Cause
 from controlplane.models import Circuit, Instance
@@ -69,12 +70,13 @@ def test_a_circuit_of_silent_instances_alone_is_unknown() -> None:
 
 def test_the_rank_goes_from_not_in_force_down_to_observed() -> None:
     [one, *_] = three_instances()
-    models = ["rejected", "open", "half", "forced", "failing", "observed", "well"]
+    models = ["rejected", "open", "half", "forced", "failing", "slow", "observed", "well"]
     circuits = {name: builders.circuit(model=name) for name in models}
     states = {"open": "Open", "half": "HalfOpen", "forced": "Open"}
     for name, circuit in circuits.items():
         builders.circuit_state(one, circuit, states.get(name, "Closed"))
     builders.rollup(one.gateway, circuits["failing"], attempts=100, failed=30)
+    builders.derived(circuits["slow"], {70_000: 30})
     for name, mode in (
         ("rejected", "ForceOpen"),
         ("forced", "ForceOpen"),
@@ -90,6 +92,43 @@ def test_the_rank_goes_from_not_in_force_down_to_observed() -> None:
     found = board()
     names = {f"c{circuit.pk}": name for name, circuit in circuits.items()}
     assert [names[key] for key in found.attention] == models[:-1]
+
+
+def test_a_slow_circuit_says_so_by_its_own_policy() -> None:
+    [one, *_] = three_instances()
+    builders.breaker_policy(spec={"slow_call_seconds": 10, "slow_ratio": None})
+    builders.breaker_policy("patient", model="patient", spec={"slow_call_seconds": 30})
+    builders.breaker_policy(
+        "strict", model="strict", spec={"slow_call_seconds": 12, "slow_ratio": 0.5}
+    )
+    circuits = [builders.circuit(model=name) for name in ("patient", "slow", "strict")]
+    for circuit in circuits:
+        builders.circuit_state(one, circuit)
+        builders.derived(circuit, {800: 270, 12_200: 90})
+    found = board()
+    patient, slow, strict = (card_of(found, circuit) for circuit in circuits)
+    assert found.attention == (slow["id"], strict["id"])
+    assert patient["kind"] == "tile"
+    assert (slow["state"], slow["count"], slow["edge"]) == ("Closed", "slow", "half")
+    assert (slow["why_strong"], slow["why_glyph"]) == ("Slow:", "#g-clock")
+    assert slow["why"] == "p95 12 s, 25% of 360 calls took 10 s or longer"
+    assert strict["why"] == "p95 12 s, 25% of 360 calls took 12 s or longer"
+
+
+def test_a_handful_of_slow_calls_says_nothing_and_neither_do_old_ones() -> None:
+    [one, *_] = three_instances()
+    few, old = builders.circuit(model="few"), builders.circuit(model="old")
+    for circuit in (few, old):
+        builders.circuit_state(one, circuit)
+    builders.derived(few, {70_000: 19})
+    builders.derived(old, {70_000: 400})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE rollup_circuit_minute SET minute = minute - interval '10 minutes'"
+            " WHERE circuit_id = %s",
+            [old.pk],
+        )
+    assert board().attention == ()
 
 
 def test_within_a_rank_the_most_wasted_comes_first() -> None:

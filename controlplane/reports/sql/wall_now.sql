@@ -154,6 +154,19 @@ SELECT json_build_object(
         ) ORDER BY b.name), '[]')
         FROM retry_budget b
     ),
+    'policies', (
+        SELECT coalesce(json_agg(json_build_object(
+            'name', p.name,
+            'gateway', p.gateway,
+            'selector', p.selector,
+            'provider', p.provider,
+            'model', p.model,
+            'region', p.region,
+            'slow_call_seconds', coalesce((p.spec ->> 'slow_call_seconds')::float8, 60),
+            'slow_ratio', (p.spec ->> 'slow_ratio')::float8
+        ) ORDER BY p.name), '[]')
+        FROM breaker_policy p
+    ),
     'balances', (
         SELECT coalesce(json_agg(json_build_array(t.scope, t.balance, t.earned, t.spent, t.refused)
                                  ORDER BY t.scope), '[]')

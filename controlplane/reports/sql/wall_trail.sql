@@ -91,6 +91,34 @@ SELECT json_build_object(
             GROUP BY f.circuit_id, a.reason
         ) AS w
     ),
+    -- Of circuits with calls that some policy calls slow (without one, the gateways' 60 s): how many
+    -- calls ended, and the upper bins of their histograms. Of the newest three derived minutes: they
+    -- are two minutes old at least, so what was begun in them has ended. Nothing of the past, whose
+    -- policies are not kept. Bins ascend, so the last one says whether there is anything to take.
+    'tails', (
+        WITH edge AS MATERIALIZED (
+            SELECT switchgear_bucket(
+                (least(60, min((p.spec ->> 'slow_call_seconds')::numeric)) * 1000)::int
+            )::bigint << 32 AS bin
+            FROM breaker_policy p
+        )
+        SELECT coalesce(json_agg(json_build_array(t.circuit_id, t.calls, ARRAY(
+            SELECT bin FROM unnest(t.bins) AS bin WHERE bin >= (SELECT bin FROM edge)
+        ))), '[]')
+        FROM (
+            SELECT r.circuit_id, sum(r.ended_count) AS calls,
+                   switchgear_concat(r.latency) FILTER (
+                       WHERE r.latency[cardinality(r.latency)] >= (SELECT bin FROM edge)
+                   ) AS bins
+            FROM rollup_circuit_minute r
+            WHERE %(at)s::timestamptz IS NULL
+              AND r.minute >= (SELECT upto FROM derived) - interval '3 minutes'
+              AND r.minute < (SELECT upto FROM derived)
+              AND r.minute >= (SELECT upto FROM span) - interval '8 minutes'
+            GROUP BY r.circuit_id
+        ) AS t
+        WHERE t.bins IS NOT NULL
+    ),
     'peak', (
         SELECT json_build_array(h.minute, h.wasted::text)
         FROM (
