@@ -142,6 +142,7 @@ def _judged(
         rejected=sum(item.verdict == "Rejected" for item in row.items),
         unsupported=sum(item.verdict == "Unsupported" for item in row.items),
         refused_generation=row.refused_generation,
+        checkpointed_generation=row.checkpointed_generation,
     )
     return judge(desired, reported, now.at)
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from controlplane.domain.sync import Sync
+from controlplane.domain.sync import NOT_ON_DISK, Sync
 from controlplane.reports import wall_rows
 from controlplane.reports.wall import Rates
 from dashboard import present, rejections
@@ -200,6 +200,10 @@ def gateway_line(gateway: wall_rows.GatewayRow, members: list[Member]) -> Fields
     synced = sum(m.verdict.sync is Sync.IN_SYNC for m in reachable)
     silent = len(members) - len(reachable)
     tail = f", {silent} unreachable" if silent else ""
+    unsaved = sum(m.verdict.reason == NOT_ON_DISK for m in reachable)
+    if synced == len(reachable) and unsaved:
+        words = f"{synced}/{len(reachable)} InSync, {unsaved} {NOT_ON_DISK}{tail}"
+        return fields | {"glyph": "#g-clock", "tone": "half", "words": words}
     if synced == len(reachable):
         tone = "closed" if not silent else "unk"
         return fields | {

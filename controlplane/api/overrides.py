@@ -210,12 +210,14 @@ def _answer(row: Override, now: datetime) -> HttpResponse:
 def _dry_run(row: Override, now: datetime) -> dict[str, Any]:
     selection = Selection(row.gateway, row.selector, row.provider, row.model, row.region)
     targets = progress.of_item(row, now).steps
-    return objects.effect(effect.read(selection, now)) | {
+    found = objects.effect(effect.read(selection, now)) | {
         "instances": [f"{step.gateway}/{step.slot}" for step in targets],
-        "lastHealthy": circuits.left_without_healthy(selection, now)
-        if row.mode == "ForceOpen"
-        else [],
+        "needsApproval": overrides.needs_second(selection),
     }
+    if row.mode != "ForceOpen":
+        # It takes no target away from any route.
+        return found | {"routes": [], "lastHealthy": []}
+    return found | {"lastHealthy": circuits.left_without_healthy(selection, now)}
 
 
 def actor_of(request: HttpRequest) -> Actor:

@@ -244,6 +244,8 @@ def _dry(found: Any, options: argparse.Namespace) -> None:
     say(f"circuits: {', '.join(would['circuits']) or 'none known yet'}")
     say(f"now: {would['callsPerSecond']} calls/s, £{would['gbpPerMinute']}/min")
     say(f"instances: {len(would['instances'])}")
+    if would.get("needsApproval") and not options.break_glass:
+        say("fleet-wide: another operator would have to approve it")
     for route in would["routes"]:
         say(f"route {route['name']}: left {', '.join(route['targetsLeft']) or 'nothing'}")
     if would["lastHealthy"] and not options.allow_last_healthy:

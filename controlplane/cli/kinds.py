@@ -11,6 +11,7 @@ from typing import Any
 
 from controlplane.cli.client import USAGE, Failed
 from controlplane.cli.show import Column, Item, age
+from controlplane.domain.sync import NOT_ON_DISK
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,9 @@ def _causes(item: Item) -> str:
 
 
 def _sync(item: Item) -> str:
-    return ", ".join(f"{n} {word}" for word, n in item["status"]["counts"].items())
+    told = [f"{n} {word}" for word, n in item["status"]["counts"].items()]
+    unsaved = sum(one.get("reason") == NOT_ON_DISK for one in item["status"].get("instances", []))
+    return ", ".join([*told, *([f"{unsaved} {NOT_ON_DISK}"] if unsaved else [])])
 
 
 def _target_list(item: Item) -> str:

@@ -18,6 +18,8 @@ LATE_AMBER: Final = timedelta(seconds=2)
 LATE_RED: Final = timedelta(seconds=10)
 # A silent instance leaves every "n of m" after this.
 FORGOTTEN: Final = timedelta(hours=1)
+# The one reason for which InSync is not all green.
+NOT_ON_DISK: Final = "NotOnDisk"
 
 
 class Sync(StrEnum):
@@ -86,7 +88,7 @@ def judge(desired: Desired, reported: Reported, now: datetime) -> SyncVerdict:
         saved = reported.checkpointed_generation
         if saved is not None and saved < reported.applied_generation:
             # Enforced all the same: only a restart while we are away would forget it.
-            return SyncVerdict(Sync.IN_SYNC, "NotOnDisk", late=True)
+            return SyncVerdict(Sync.IN_SYNC, NOT_ON_DISK, late=True)
         return SyncVerdict(Sync.IN_SYNC, "Enforced")
     if reported.refused_generation and reported.refused_generation == desired.generation:
         return SyncVerdict(Sync.REJECTED, "SnapshotRefused", late=True)

@@ -63,6 +63,7 @@ class InstanceRow(Struct, frozen=True, kw_only=True):
     items: list[Item]
     refused_generation: int = 0
     refused_reason: str = ""
+    checkpointed_generation: int | None = None
 
 
 class CircuitRow(Struct, frozen=True, array_like=True):

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.api import objects as api
 from controlplane.domain.precedence import Selection, precedence
+from controlplane.domain.sync import NOT_ON_DISK, Sync
 from controlplane.models import BreakerPolicy, Gateway, Override, RetryBudget, Route
 from controlplane.reports import fleet as reports
 from controlplane.reports import wall, wall_rows
@@ -39,14 +40,12 @@ def listing(request: HttpRequest) -> HttpResponse:
 
 def _described(fleet: Fleet, gateway: wall_rows.GatewayRow) -> dict[str, Any]:
     members = [m for m in fleet.members.values() if m.gateway.id == gateway.id]
-    lines = [
-        {
-            "m": member,
-            "tone": SYNC_TONES[member.verdict.sync][0],
-            "glyph": SYNC_TONES[member.verdict.sync][1],
-        }
-        for member in members
-    ]
+    lines = []
+    for member in members:
+        # What is enforced and would not outlive a restart is no plain tick.
+        is_saved = member.verdict.reason != NOT_ON_DISK
+        tone, glyph = SYNC_TONES[member.verdict.sync if is_saved else Sync.STALE]
+        lines.append({"m": member, "tone": tone, "glyph": glyph})
     words = gateway_line(gateway, members) if members else None
     return {"row": gateway, "lines": lines, "g": words}
 

@@ -219,6 +219,14 @@ def test_taking_over_is_explicit(terminal: Terminal) -> None:
     assert Override.objects.get(name=first).end_cause == "Replaced"
 
 
+def test_what_a_restart_would_not_begin_with_is_told_beside_in_sync(terminal: Terminal) -> None:
+    one = Instance.objects.earliest("id")
+    one.checkpointed_generation = one.applied_generation - 1
+    one.save()
+    status, said = terminal.run("get", "gateways")
+    assert (status, "InSync, 1 NotOnDisk" in said) == (0, True), said
+
+
 def test_a_dry_run_writes_nothing(terminal: Terminal) -> None:
     status, said = force(terminal, "--dry-run")
     assert (status, "would be ForceOpen" in said, "instances: 3" in said) == (0, True, True)

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from controlplane.actions import gateways, overrides, tokens
+from controlplane.actions import gateways, overrides, routes, tokens
 from controlplane.actions.actor import SYSTEM
 from controlplane.actions.bootstrap import Secrets, bootstrap
 from controlplane.models import (
@@ -251,14 +251,19 @@ def test_a_dry_run_says_what_it_would_touch_and_writes_nothing(operator: Caller)
     target = builders.circuit("openai", "gpt-4o", "")
     builders.circuit_state(slot, target, "Closed")
     builders.rollup(demo, target, attempts=30, cost_gbp="0.6")
+    spec = {"targets": [{"provider": "openai", "model": "gpt-4o"}]}
+    routes.create(actor=SYSTEM, name="chat", spec=spec, now=builders.now())
     answer = operator("POST", "/overrides?dryRun=1", FORCE)
     assert answer.status_code == 200
     found = answer.json()["dryRun"]
     assert found["circuits"] == ["openai/ft:gpt-4o/acme%402@eu", "openai/gpt-4o"]
     assert found["instances"] == ["demo/host-a/0"]
+    assert [one["name"] for one in found["routes"]] == ["chat"]
     assert found["lastHealthy"] == ["demo/host-a/0"]
     assert found["callsPerSecond"] == 0.5
     assert float(found["gbpPerMinute"]) == 0.6
+    looked = operator("POST", "/overrides?dryRun=1", FORCE | {"mode": "ObserveOnly"}).json()
+    assert (looked["dryRun"]["routes"], looked["dryRun"]["lastHealthy"]) == ([], [])
     assert not Override.objects.exists()
     assert operator("POST", "/overrides?dryRun=1", FORCE | {"reason": ""}).status_code == 422
 

@@ -132,7 +132,8 @@ def test_a_wide_one_is_in_no_snapshot_until_another_approves() -> None:
 
 def test_a_narrow_one_and_a_dry_run_wait_for_nobody() -> None:
     ann = caller("ann")
-    assert ann("POST", "/overrides?dryRun=1", WIDE).status_code == 200
+    dry = ann("POST", "/overrides?dryRun=1", WIDE)
+    assert (dry.status_code, dry.json()["dryRun"]["needsApproval"]) == (200, True)
     assert ann("POST", "/overrides", NARROW).status_code == 201
     assert not PendingOverride.objects.exists()
 

@@ -171,6 +171,19 @@ def test_a_refused_snapshot_is_rejected_and_not_only_late(oncall: Client, one: I
     assert "40 run here" in oncall.get("/gateways").content.decode()
 
 
+def test_what_is_not_on_an_instances_disk_is_no_plain_green(oncall: Client, one: Instance) -> None:
+    one.checkpointed_generation = one.applied_generation - 1
+    one.save()
+    [line] = board().gateways.values()
+    assert (line["words"], line["tone"]) == ("1/1 InSync, 1 NotOnDisk", "half")
+    page = oncall.get("/gateways").content.decode()
+    began = f"would begin with generation {one.checkpointed_generation}"
+    assert f"NotOnDisk: a restart while we are away {began}" in page
+    one.checkpointed_generation = None  # an older gateway does not say
+    one.save()
+    assert [line["words"] for line in board().gateways.values()] == ["1/1 InSync"]
+
+
 def test_an_old_refusal_and_a_silent_instance_raise_no_alarm(one: Instance) -> None:
     one.refused_generation, one.refused_reason = 1, "long ago"
     one.save()

@@ -42,6 +42,7 @@ SELECT json_build_object(
             'received_generation', p.received_generation,
             'applied_generation', p.applied_generation,
             'applied_hash', p.applied_hash,
+            'checkpointed_generation', p.checkpointed_generation,
             'applied_at', p.applied_at,
             'pending_since', (
                 SELECT min(g.compiled_at)
