@@ -21,6 +21,8 @@ from gateway.short_requests import Connector, Endpoint, ask
 ANSWER_BYTES = 32 * 2**20
 SECONDS = 10.0
 CONNECT_SECONDS = 5.0
+LONGEST_WAIT_SECONDS = 600.0
+"""A proxy on the way may name any time; a gateway that obeyed a wait of years would be mute."""
 STREAM_SILENCE_SECONDS = 30.0
 """A little longer than the watch's own patience, and for the head of the answer too: a process that
 is stopped, or a path that swallows packets, accepts a connection and never says a word on it."""
@@ -34,7 +36,8 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. ``retry_after_s`` is what its header asks for, None without one."""
+    """One answer. ``retry_after_s``: what its header asks for, None without one, and at most
+    ``LONGEST_WAIT_SECONDS``."""
 
     status: int
     body: bytes
@@ -161,4 +164,4 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     seconds = number(text)
     if seconds is None and (at := instant(text)) is not None:
         seconds = (at - datetime.now(UTC)).total_seconds()
-    return None if seconds is None else max(0.0, seconds)
+    return None if seconds is None else min(max(0.0, seconds), LONGEST_WAIT_SECONDS)

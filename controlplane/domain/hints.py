@@ -3,8 +3,10 @@
 Read from headers, gRPC metadata, error bodies and messages, the most precise source first. All
 times are seconds.
 
-Invariants: reading never raises, whatever a provider sends; ``hint_s`` is None or a finite number
-of at least 0; a hint is a *minimum* wait, so nothing here shortens one to make it fit.
+Invariants: reading never raises, whatever a provider sends; ``hint_s`` is None or a number from 0
+to ``LONGEST_S``; a hint is a *minimum* wait, so nothing here shortens one to make it fit. A longer
+one is a fault of the server's (a time in other units, an overflow): it is no hint, for a breaker or
+a key that obeyed it would never come back.
 """
 
 from __future__ import annotations
@@ -17,9 +19,16 @@ from enum import StrEnum
 from typing import Any
 
 from controlplane.domain.durations import duration, in_prose, instant, number, quantity
-from controlplane.domain.pace import DAY_S, buckets_of, fold_names, remaining, server_clock
+from controlplane.domain.pace import (
+    DAY_S,
+    LONGEST_S,
+    buckets_of,
+    fold_names,
+    remaining,
+    server_clock,
+)
 
-__all__ = ["Action", "Hint", "decide", "parse_hint", "remaining", "sleep_s"]
+__all__ = ["LONGEST_S", "Action", "Hint", "decide", "parse_hint", "remaining", "sleep_s"]
 
 
 class Action(StrEnum):
@@ -64,14 +73,14 @@ def parse_hint(
         return _pushback(named["grpc-retry-pushback-ms"], says)
     # A server's own clock, where it tells us, makes its dates immune to the skew of ours.
     clock = server_clock(named, now)
-    zero: Hint | None = None
+    unusable: Hint | None = None
     for source, seconds in _candidates(named, body, clock, status):
         if seconds is None or seconds < 0:
             continue
-        if seconds > 0:
+        if 0 < seconds <= LONGEST_S:
             return Hint(seconds, source, says)
-        zero = zero or Hint(0.0, source, says)
-    return zero or Hint(server_says=says)
+        unusable = unusable or Hint(None if seconds else 0.0, source, says)
+    return unusable or Hint(server_says=says)
 
 
 def decide(hint: Hint, max_wait_s: float) -> Action:
@@ -99,7 +108,7 @@ def _should_retry(named: Mapping[str, str]) -> bool | None:
 def _pushback(text: str, says: bool | None) -> Hint:
     """gRPC A6: a negative or unreadable pushback means do not retry at all."""
     value = number(text)
-    if value is None or value < 0:
+    if value is None or not 0 <= value / 1000 <= LONGEST_S:
         return Hint(None, "grpc-retry-pushback-ms", False)
     return Hint(value / 1000, "grpc-retry-pushback-ms", says, exact=True)
 
@@ -125,8 +134,11 @@ def _retry_after(text: str, now: datetime) -> float | None:
     """RFC 9110 section 10.2.3, and what is sent in its place: fractions, units, a Unix time."""
     value = number(text)
     if value is not None:
-        from_now = value - now.timestamp()
-        return from_now if abs(from_now) < DAY_S else value
+        for units_a_second in (1.0, 1e3):
+            from_now = value / units_a_second - now.timestamp()
+            if abs(from_now) < DAY_S:
+                return from_now
+        return value
     moment = instant(text)
     if moment is not None:
         # A date in the past is a zero wait; a negative number is no wait at all.

@@ -3,7 +3,7 @@
 Good answers pace the next calls of their key with these; on a 429 they stand in for a missing
 Retry-After. Times are seconds.
 
-Invariant: nothing here raises; ``reset_s`` and ``rest_s`` are finite and at least 0.
+Invariant: nothing here raises; ``reset_s`` and ``rest_s`` are from 0 to ``LONGEST_S``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 from controlplane.domain.durations import instant, number, seconds_until
 
 DAY_S = 86400.0
+LONGEST_S = 31 * DAY_S
+"""No allowance takes longer than a month to come back; what says so is not understood."""
 _STYLES = (
     ("x-ratelimit-reset", "x-ratelimit-remaining"),
     ("ratelimit-reset", "ratelimit-remaining"),
@@ -79,6 +81,8 @@ def buckets_of(named: Mapping[str, str], now: datetime) -> Iterator[tuple[str, B
             else:
                 continue
         seconds = seconds_until(named[name], now)
+        if seconds is not None and seconds > LONGEST_S:
+            seconds = None
         yield (
             name,
             Bucket(

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.hints import Action, Hint, decide, parse_hint, remaining, sleep_s
+from controlplane.domain.hints import (
+    LONGEST_S,
+    Action,
+    Hint,
+    decide,
+    parse_hint,
+    remaining,
+    sleep_s,
+)
 
 NOW = datetime(2023, 9, 29, 16, 26, 37, tzinfo=UTC)
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo"}
@@ -33,6 +41,15 @@ RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo"}
         ({"retry-after": "inf"}, None, None, None),
         ({"retry-after": "1e999"}, None, None, None),
         ({"retry-after": "soon"}, None, None, None),
+        # a month is the longest that an allowance takes; more is not understood
+        ({"retry-after": "2592000"}, None, 2592000, "retry-after"),
+        ({"retry-after": "99999999"}, None, None, "retry-after"),
+        ({"retry-after": "1e35"}, None, None, "retry-after"),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, None, None, "retry-after"),
+        ({"retry-after": "1e35", "x-ratelimit-reset": "7"}, None, 7, "x-ratelimit-reset"),
+        ({"retry-after": "1696004817000"}, None, 20, "retry-after"),
+        ({"retry-after-ms": "1e13"}, None, None, "retry-after-ms"),
+        ({"x-ratelimit-reset": "1e30"}, None, None, None),
         ({"retry-after": "1_0"}, None, None, None),
         ({"retry-after-ms": "-1", "retry-after": "3"}, None, 3, "retry-after"),
         ({"retry-after-ms": "0", "retry-after": "3"}, None, 3, "retry-after"),
@@ -100,10 +117,17 @@ def test_it_decides_without_ever_shortening_a_wait(hint: Hint, action: Action) -
     assert decide(hint, 120) is action
 
 
-@pytest.mark.parametrize("text", ["-1", "many", ""])
+@pytest.mark.parametrize("text", ["-1", "many", "", "1e15"])
 def test_it_takes_a_negative_or_unreadable_pushback_as_no_retry(text: str) -> None:
     hint = parse_hint({"grpc-retry-pushback-ms": text}, now=NOW, protocol="grpc")
     assert decide(hint, 120) is Action.NO_RETRY
+
+
+def test_a_good_answer_never_rests_its_key_for_longer_than_a_month() -> None:
+    headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "99999999"}
+    pace = remaining(headers, now=NOW)
+    assert pace is not None
+    assert pace.rest_s == 0
 
 
 def test_it_obeys_a_pushback_of_zero_at_once() -> None:
@@ -167,13 +191,14 @@ def test_it_never_raises_and_never_waits_a_negative_time(
     headers: dict[str, str], body: Any, now: datetime, status: int
 ) -> None:
     hint = parse_hint(headers, body, now=now, status=status)
-    assert hint.hint_s is None or (hint.hint_s >= 0 and math.isfinite(hint.hint_s))
+    assert hint.hint_s is None or 0 <= hint.hint_s <= LONGEST_S
     assert sleep_s(hint, 120, 1) >= (hint.hint_s or 0)
     pace = remaining(headers, now=now)
-    assert pace is None or (pace.rest_s >= 0 and math.isfinite(pace.rest_s))
+    assert pace is None or 0 <= pace.rest_s <= LONGEST_S
 
 
 @given(st.integers(1, 10_000_000))
 def test_it_reads_back_every_http_date(seconds: int) -> None:
     text = (NOW + timedelta(seconds=seconds)).strftime("%a, %d %b %Y %H:%M:%S GMT")
-    assert parse_hint({"retry-after": text}, now=NOW).hint_s == seconds
+    expected = seconds if seconds <= LONGEST_S else None
+    assert parse_hint({"retry-after": text}, now=NOW).hint_s == expected
