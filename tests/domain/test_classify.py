@@ -221,6 +221,31 @@ GOOGLE_MINUTE = {
          "success - request ok"),
         ("openai", 200, None, "success - request ok"),
         ("openai", 204, "", "success - request ok"),
+        # capacity that all customers share is no key's own limit
+        ("azure_openai", 429, error("The system is currently experiencing high demand and cannot "
+         "process your request.", code="429"), BUSY),
+        ("huggingface", 503, {"error": "Model x/y is currently loading", "estimated_time": 20.0},
+         "retryable + model model_not_ready"),
+        ("cohere", 429, {"message": "You are using a Trial key, which is limited to 10 API calls / "
+         "minute. You can continue to use the Trial key for free."}, RATE),
+        ("cohere", 429, {"message": "You are using a Trial key, which is limited to 1000 API calls "
+         "/ month."}, QUOTA),
+        ("anthropic", 400, error("input length and `max_tokens` exceed context limit: 190000 + "
+         "20000 > 200000", type="invalid_request_error"), CONTEXT),
+        ("gemini", 200, {"candidates": [{"finishReason": "RECITATION"}]}, FILTERED),
+        ("openai", 200, {"object": "response", "status": "incomplete", "error": None,
+         "incomplete_details": {"reason": "content_filter"}}, FILTERED),
+        ("openai", 200, {"object": "response", "status": "incomplete", "error": None,
+         "incomplete_details": {"reason": "max_output_tokens"}}, "success - request ok"),
+        ("vllm", 200, {"object": "error", "type": "BadRequestError", "code": 400, "message":
+         "This model's maximum context length is 4096 tokens."}, CONTEXT),
+        ("openrouter", 200, {"id": "gen-1", "choices": None}, UPSTREAM),
+        ("gemini", 200, [{"candidates": [{"content": {}}]}, {"error": {"code": 503, "status":
+         "UNAVAILABLE", "message": "x"}}], BUSY),
+        ("openai", 200, [{"error": "of one item"}, {"embedding": []}], "success - request ok"),
+        ("openai", 200, '{"choices": [{"message": {"content": "hal',
+         "retryable + provider malformed_answer"),
+        ("openai", 200, '{"id": 1}\n{"id": 2}\n', "success - request ok"),
     ],
 )  # fmt: skip
 def test_it_reads_codes_and_messages_before_the_status(
@@ -265,11 +290,28 @@ BUSY_EVENT = StreamEvent("error", {"type": "error", "error": {"type": "overloade
         ([StreamEvent("response.incomplete", {"type": "response.incomplete"})], 5,
          "success - request ok"),
         ([StreamEvent("error", "not json")], 0, SERVER),
+        ([DELTA, StreamEvent("response.incomplete", '{"type":"response.incomplete","response":'
+          '{"incomplete_details":{"reason":"content_filter"}}}')], 5,
+          "partial - request content_filtered"),
     ],
 )  # fmt: skip
 def test_it_reads_a_stream_to_its_end(events: list[StreamEvent], sent: int, expected: str) -> None:
     context = Context(streaming=True, bytes_sent_to_client=sent)
     assert brief(verdict(status=200, stream=events, context=context)) == expected
+
+
+def test_it_lays_a_lost_host_of_an_aggregator_on_the_model() -> None:
+    lost = {"error": {"code": "server_error", "message": "Provider disconnected unexpectedly"}}
+    stream = [DELTA, StreamEvent(None, lost)]
+    assert brief(verdict("openrouter", status=200, stream=stream)) == UPSTREAM
+    assert brief(verdict("openai", status=200, stream=stream)) == SERVER
+
+
+def test_it_leaves_text_that_begins_like_an_object_alone() -> None:
+    heard = {"status": 200, "body": "{laughs} Well, hello", "headers": {}}
+    assert brief(verdict(**heard)) == "retryable + provider malformed_answer"
+    heard["headers"] = {"content-type": "text/plain; charset=utf-8"}
+    assert brief(verdict(**heard)) == "success - request ok"
 
 
 def test_it_reads_raw_events_like_parsed_ones() -> None:

@@ -55,7 +55,11 @@ def classify(observation: Observation) -> Verdict:
 def _good_status(observation: Observation, status: int) -> Verdict:
     """A 2xx whole answer: the error may still be inside it, or it may not be an answer."""
     body = parse_body(observation.body)
-    if isinstance(body, Mapping):
+    if isinstance(body, list):  # Google's streams without events
+        failed = next(filter(None, map(_failure_of_member, body[:50])), None)
+        if failed is not None:
+            return _error_answer(observation, 200, failed)
+    elif isinstance(body, Mapping):
         reasons = finish_reasons(body)
         failed = _failure_inside(body, reasons)
         if failed is not None:
@@ -64,12 +68,19 @@ def _good_status(observation: Observation, status: int) -> Verdict:
             return _verdict("content_filtered", observation)
     elif isinstance(body, str):
         headers = fold_names(observation.headers)
-        is_json = "json" in headers.get("content-type", "").lower()
-        if is_html(headers, body) or (is_json and status != 204):
+        content_type = headers.get("content-type", "").lower()
+        is_json = "json" in content_type
+        cut = not content_type.startswith("text/") and _is_cut(body)
+        if is_html(headers, body) or (is_json and status != 204) or cut:
             return _verdict("malformed_answer", observation)
         if not body.strip() and status != 204:
             return _verdict("malformed_answer", observation)
     return _verdict("ok", observation)
+
+
+def _failure_of_member(member: Any) -> Mapping[str, Any] | None:
+    stated = member.get("error") if isinstance(member, Mapping) else None
+    return member if isinstance(stated, Mapping) and stated else None
 
 
 def _failure_inside(body: Mapping[str, Any], reasons: list[str]) -> Mapping[str, Any] | None:
@@ -77,7 +88,7 @@ def _failure_inside(body: Mapping[str, Any], reasons: list[str]) -> Mapping[str,
 
     OpenAI's Responses carry ``"error": null`` when they are good.
     """
-    if body.get("error") or body.get("errors") or body.get("type") == "error":
+    if body.get("error") or body.get("errors") or "error" in (body.get("type"), body.get("object")):
         return body
     if body.get("status") == "failed":
         return {"code": "server_error", **body}
@@ -91,9 +102,15 @@ def _failure_inside(body: Mapping[str, Any], reasons: list[str]) -> Mapping[str,
     for choice in choices[:20] if isinstance(choices, list) else ():
         if isinstance(choice, dict) and choice.get("error"):
             return choice
-    if choices == [] or "error" in reasons:
+    if ("choices" in body and not choices) or "error" in reasons:
         return {"code": "upstream_error", "message": "provider returned error"}
     return None
+
+
+def _is_cut(body: str) -> bool:
+    """True for the begin of an object. One object a line is whole when its first line is."""
+    begin = body.lstrip()
+    return begin.startswith("{") and isinstance(parse_body(begin.partition("\n")[0]), str)
 
 
 def _error_answer(observation: Observation, status: int, body: Any) -> Verdict:

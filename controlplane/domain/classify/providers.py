@@ -93,6 +93,7 @@ ROWS: tuple[Row, ...] = (
     # 4. Messages that say more than the code or the status beside them.
     Row("spend_cap", statuses=_REFUSED, message=r"spend(ing)? (limit|cap)|specified api usage limit"
         r"|monthly (usage|budget|spend)|usage cap\b"),
+    Row("rate_limited", "cohere", (429,), message=r"trial key.{0,80}/ ?min"),
     Row("quota_exhausted", statuses=_REFUSED, message=r"credit balance is too low"
         r"|insufficient (account |user )?(balance|credits?|funds|quota)|out of credits"
         r"|requires? (more|additional) credits?|can only afford|used all (available )?credits"
@@ -113,7 +114,7 @@ ROWS: tuple[Row, ...] = (
         r"not (supported|available|allowed)|unsupported_country"),
     Row("context_length", statuses=(*_SIZE, 500), message=r"maximum context (length|window)"
         r"|context (length|window|size)[^.]{0,60}exceed"
-        r"|exceed[^.]{0,60}context (length|window|size)"
+        r"|exceed[^.]{0,60}context (length|window|size|limit)"
         r"|(prompt|input) is too long|(prompt|input) (contains|has) .{0,40}too large for model"
         r"|(input|prompt|token) (token )?count[^.]{0,60}exceeds|reduce the length of the (messages|"
         r"prompt|input)|exceeds the maximum number of (input )?tokens|too many (input )?tokens in"),
@@ -138,6 +139,7 @@ ROWS: tuple[Row, ...] = (
         message=r"provider returned error"),
     Row("timeout", "openrouter", (408, 504, 524), scope=Scope.MODEL),
     Row("upstream_error", "openrouter", (500, 502, 503)),
+    Row("upstream_error", "openrouter", (200,), code=r"servererror"),
     # 6. Codes that several faults share. Capacity before rate, rate before the rest.
     Row("model_overloaded", code=r"(service)?tiercapacityexceeded|servicetiercapacityexceeded|3505"
         r"|modeloverloaded|resourceunavailable|nocapacity|modelunavailable|capacityexceeded"),
@@ -146,10 +148,13 @@ ROWS: tuple[Row, ...] = (
     Row("overloaded", statuses=(503,), code=r"slowdown"),
     Row("model_overloaded", message=r"\bmodel\b[^.]{0,60}(overloaded|at capacity|\bbusy\b"
         r"|unavailable|high demand)"),
+    Row("model_not_ready", statuses=(503,),
+        message=r"\bmodel\b.{0,160}\b(is )?(currently |still )?(loading|warming up)"),
     Row("overloaded", code=r"(server|engine|serveris|engineis|service)?overloaded(error|exception)?"
         r"|serverbusy|overload"),
     Row("overloaded", statuses=(200, 400, 403, 429, 500, 502, 503),
-        message=r"(engine|server|service|system)\b[^.]{0,40}(overloaded|at capacity|\bbusy\b)"),
+        message=r"(engine|server|service|system)\b[^.]{0,40}(overloaded|at capacity|\bbusy\b"
+        r"|high demand)"),
     Row("request_too_large", statuses=(413,)),
     Row("timeout", code=r"modeltimeout(exception)?", scope=Scope.MODEL),
     Row("timeout", code=r"deadlineexceeded|(request|gateway|upstream|internalerror)?time(d)?out"

@@ -28,7 +28,10 @@ _END_TYPES = frozenset(
     | {"response.done", "message-end", "messageStop"}
 )
 # Finish reasons (OpenAI's and Google's) that mean: output was held back.
-FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "blocklist", "spii"})
+FILTERED = frozenset(
+    {"content_filter", "safety", "prohibited_content", "blocklist", "spii"}
+    | {"recitation", "image_safety", "image_prohibited_content", "image_recitation"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +156,8 @@ def finish_reasons(item: Mapping[str, Any]) -> list[str]:
                 reason = member.get("finish_reason") or member.get("finishReason")
                 if isinstance(reason, str):
                     found.append(reason.lower())
+    for holder in (item, item.get("response")):  # OpenAI's Responses
+        details = holder.get("incomplete_details") if isinstance(holder, dict) else None
+        if isinstance(details, dict) and isinstance(details.get("reason"), str):
+            found.append(details["reason"].lower())
     return found
