@@ -49,7 +49,8 @@ def force(client: Client, options: argparse.Namespace) -> int:
         _dry(found, options)
         return OK
     made = _create(client, body, options.take_over)
-    if made["status"].get("phase") == "Pending":
+    # Not by the phase: an override that no instance is there for yet is Pending too, and in force.
+    if "approveBefore" in made["status"]:
         return _pending(made, options)
     return _recorded(client, "overrides", made, options)
 
@@ -165,16 +166,15 @@ def follow(
     began, said, patience = time.monotonic(), "", PATIENCE_S if timeout is None else timeout
     while True:
         status = client.get(path_of(path, name))["status"]
-        line = progress(status, stage)
+        asked = "approveBefore" in status
+        line = _asked(status) if asked else progress(status, stage)
         passed = time.monotonic() - began
         if line != said:
             say(f"{prefix}{line}  [{passed:.1f} s]")
             said = line
-        counts = status["counts"]
-        waiting = counts["recorded"] + counts["delivered"]
-        if stage == LIFTED:
-            waiting += counts["enforced"]
-        if not waiting:
+        if asked and status["phase"] != "Pending":
+            return DIFFERS
+        if not asked and not _awaited(counts := status["counts"], stage):
             _explain(status, stage)
             done = counts[stage] == _wanted(counts, stage)
             return OK if done and counts["targeted"] else DIFFERS
@@ -182,6 +182,19 @@ def follow(
             complain(f"not {stage} by all after {patience:g} s")
             return DIFFERS
         time.sleep(EVERY_S)
+
+
+def _asked(status: dict[str, Any]) -> str:
+    """A request for an override, which somebody may approve while it is followed."""
+    by = f" by {status['decidedBy']}" if status["decidedBy"] else ""
+    until = ", until another operator approves it" if status["phase"] == "Pending" else ""
+    return f"{status['phase'].lower()}{by}: in force nowhere{until}"
+
+
+def _awaited(counts: dict[str, int], stage: str) -> int:
+    """How many have not said yet what became of it."""
+    waiting = counts["recorded"] + counts["delivered"]
+    return waiting + (counts["enforced"] if stage == LIFTED else 0)
 
 
 def _wanted(counts: dict[str, int], stage: str) -> int:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.precedence import Precedence, Selection, precedence
+from controlplane.domain.selectors import parse_selector
 
 
 class OverrideMode(StrEnum):
@@ -76,7 +77,15 @@ class OverrideRow:
 
 def is_fleet_wide(selection: Selection) -> bool:
     """It covers every gateway, or every provider: what the two-person rule is about."""
-    return not (selection.gateway or selection.selector) or not selection.provider
+    return not (selection.gateway or _narrows(selection.selector)) or not selection.provider
+
+
+def _narrows(selector: str) -> bool:
+    """It asks for a label. Every gateway without ``x`` is one of ``x!=1``, and that may be all."""
+    try:
+        return bool(selector) and any(term.equal for term in parse_selector(selector))
+    except ValueError:
+        return True  # it selects nothing, and is refused where it is read
 
 
 def lifetime_fault(mode: OverrideMode, lasts: timedelta) -> str:

@@ -11,6 +11,18 @@ from tests.cli.test_cli import Terminal, fleet, terminal  # noqa: F401
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+def test_what_no_instance_is_there_for_yet_is_not_called_a_request(
+    terminal: Terminal,  # noqa: F811
+) -> None:
+    status, said = terminal.run(
+        *("force-open", "openai", "-l", "tier=us", "--reason", "529s", "--watch")
+    )
+    name = Override.objects.get().name
+    assert (status, f"{name} recorded" in said) == (1, True), said
+    assert "no instance is in contact" in said
+    assert "approve" not in said
+
+
 def test_a_wide_force_is_asked_for_and_approved_by_another(
     terminal: Terminal,  # noqa: F811
     settings: Any,
@@ -22,6 +34,11 @@ def test_a_wide_force_is_asked_for_and_approved_by_another(
     name = re.findall(r"switchgear approve (\S+) --watch", said)[0]
     assert "in force nowhere" in said
     assert f"switchgear approve {name}" in terminal.run("get", "overrides")[1]
+    for look in (("get", "overrides", name), ("describe", "override", name)):
+        status, said = terminal.run(*look)
+        assert (status, name in said, "Traceback" in said) == (0, True, False), said
+    status, said = terminal.run("get", "overrides", name, "--watch", "--timeout", "1")
+    assert (status, "in force nowhere" in said) == (1, True), said
     assert terminal.run("approve", name)[0] == 6
     terminal.be("admin")
     status, said = terminal.run("approve", name)

@@ -58,6 +58,11 @@ def specs() -> str:
         ({"selector": "tier=eu"}, True),
         ({"gateway": "demo", "provider": "openai"}, False),
         ({"selector": "tier=eu", "provider": "openai"}, False),
+        ({"selector": "tier", "provider": "openai"}, False),
+        ({"selector": "tier!=none,tier", "provider": "openai"}, False),
+        ({"selector": "tier!=none", "provider": "openai"}, True),
+        ({"selector": "tier!=none,spot!=1", "provider": "openai"}, True),
+        ({"selector": "not a selector", "provider": "openai"}, False),
     ],
 )
 def test_every_gateway_or_every_provider_is_fleet_wide(parts: dict[str, str], wide: bool) -> None:
