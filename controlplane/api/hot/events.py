@@ -37,6 +37,8 @@ _MOST_IN_FLIGHT = 128
 _MOST_OF_ONE = 64
 # What may be in memory at once of bodies as sent, and of bodies unpacked.
 _SENT_ROOM = 64 * MIB
+# What one gateway may hold of it: a body that is announced and does not come holds its own.
+_SENT_OF_ONE = _SENT_ROOM // 2
 _UNPACKED_ROOM = 128 * MIB
 _WAIT_SECONDS = 5.0
 _READ_SECONDS = 20.0
@@ -55,6 +57,7 @@ class Door:
         self.sent = Room(_SENT_ROOM)
         self.unpacked = Room(_UNPACKED_ROOM)
         self._of: Counter[int] = Counter()
+        self._bytes_of: Counter[int] = Counter()
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -68,17 +71,21 @@ class Door:
             self.in_flight -= 1
 
     @contextmanager
-    def known(self, caller: Caller) -> Iterator[None]:
-        """Count a gateway's request in; ``Busy`` when too many of it are there."""
-        if self._of[caller.gateway_id] >= _MOST_OF_ONE:
+    def known(self, caller: Caller, size: int) -> Iterator[None]:
+        """Count a gateway's request and its bytes in; ``Busy`` when too many of it are there."""
+        gateway = caller.gateway_id
+        held = self._bytes_of[gateway] + size
+        if self._of[gateway] >= _MOST_OF_ONE or held > _SENT_OF_ONE:
             raise Busy("Too many batches of this gateway at once; send it later.", retry_after_s=1)
-        self._of[caller.gateway_id] += 1
+        self._of[gateway] += 1
+        self._bytes_of[gateway] = held
         try:
             yield
         finally:
-            self._of[caller.gateway_id] -= 1
-            if not self._of[caller.gateway_id]:
-                del self._of[caller.gateway_id]
+            self._of[gateway] -= 1
+            self._bytes_of[gateway] -= size
+            if not self._of[gateway]:
+                del self._of[gateway], self._bytes_of[gateway]
 
 
 _doors: WeakKeyDictionary[asyncio.AbstractEventLoop, Door] = WeakKeyDictionary()
@@ -101,15 +108,23 @@ async def post_events(scope: Scope, receive: Receive, send: Send) -> None:
         except AWAY as error:
             raise Busy("Postgres is away; send the same batch again.", retry_after_s=2) from error
         encoding = _encoding(scope)
-        with door().known(caller):
-            receipt = await _accept(caller, encoding, scope, receive)
+        size = _announced(scope)
+        with door().known(caller, size):
+            receipt = await _accept(caller, encoding, size, scope, receive)
     await answer_json(send, receipt)
 
 
-async def _accept(caller: Caller, encoding: str, scope: Scope, receive: Receive) -> Receipt:
+def _announced(scope: Scope) -> int:
+    """How many bytes a body may turn out to have."""
     declared = header(scope, b"content-length")
     size = int(declared) if declared.isdigit() else MOST_BYTES_SENT
-    async with door().sent.taken(min(size, MOST_BYTES_SENT), wait_s=_WAIT_SECONDS):
+    return min(size, MOST_BYTES_SENT)
+
+
+async def _accept(
+    caller: Caller, encoding: str, size: int, scope: Scope, receive: Receive
+) -> Receipt:
+    async with door().sent.taken(size, wait_s=_WAIT_SECONDS):
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 body = await read_body(scope, receive, MOST_BYTES_SENT)

@@ -14,6 +14,7 @@ from psycopg import AsyncConnection
 
 from controlplane.api.hot import events
 from controlplane.api.hot.unpack import MOST_PARTS
+from controlplane.asgi import application
 from controlplane.ingest import receipts
 from controlplane.ingest.read import ReadBatch
 from tests.asgi import call
@@ -192,6 +193,49 @@ async def test_one_gateways_many_requests_leave_places_for_another(
     statuses = [answer.status for answer in answers[:-1]]
     assert set(statuses) == {200, 503}
     assert await one.count("attempt") == statuses.count(200)
+
+
+async def test_one_gateways_slow_bodies_leave_room_for_another(
+    make_sender: Callable[[], Any],
+) -> None:
+    """They say that they are large, and then they do not come."""
+    one, other = await make_sender(), await make_sender()
+    asked, sent = asyncio.Semaphore(0), []
+
+    async def receive() -> dict[str, Any]:
+        asked.release()
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            sent.append(message["status"])
+            asked.release()
+
+    most = events._SENT_ROOM // events.MOST_BYTES_SENT
+    headers = {
+        "authorization": f"Bearer {one.token}",
+        "content-type": "application/json",
+        "content-length": str(events.MOST_BYTES_SENT),
+    }
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/v1/events",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    slow = [asyncio.create_task(application(scope, receive, send)) for _ in range(most)]
+    try:
+        async with asyncio.timeout(30):
+            for _ in slow:
+                await asked.acquire()
+        assert (await other.send(batch(attempt())))["stored"] == 1
+        assert sent == [503] * (most // 2)
+    finally:
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+    assert (await one.send(batch(attempt())))["stored"] == 1
 
 
 async def test_another_method_is_not_allowed(sender: Sender) -> None:
