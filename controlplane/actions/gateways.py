@@ -41,7 +41,10 @@ def create(
     faults.raise_any("The gateway was not created")
     with desired_change(actor, now) as change:
         if Gateway.objects.filter(name=written).exists():
-            raise Conflict(f"A gateway is named {written} already.")
+            raise Conflict(
+                f"A gateway is named {written} already; a further token of it:"
+                f" switchgear rotate gateway {written}"
+            )
         gateway = Gateway.objects.create(
             name=written,
             labels=read,

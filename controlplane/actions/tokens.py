@@ -40,7 +40,10 @@ def issue(
     faults.raise_any("The token was not issued")
     with recorded_change(actor, now) as change:
         if ServiceToken.objects.filter(name=written).exists():
-            raise Conflict(f"A service token is named {written} already.")
+            raise Conflict(
+                f"A service token is named {written} already, and a name stays taken:"
+                f" choose another (the old one ends with: switchgear revoke token {written})."
+            )
         token = new_token(_PREFIX)
         ends = expires_at.isoformat() if expires_at else None
         row = ServiceToken.objects.create(

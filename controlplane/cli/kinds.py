@@ -89,6 +89,20 @@ def refusals(item: Item) -> list[Item]:
     return [one for one in steps if one.get("stage") in ("Rejected", "Unsupported")]
 
 
+def refused_parts(item: Item) -> list[str]:
+    """What the instances of a gateway refuse of its configuration, and why."""
+    if item.get("kind") != "Gateway":
+        return []
+    return [
+        f"{one['slot']} refuses {part['kind'].lower()}/{part['name']}: {part.get('reason')}"
+        + (f" at {part['field_path']}" if part.get("field_path") else "")
+        + (f": {part['message']}" if part.get("message") else "")
+        for one in item["status"]["instances"]
+        for part in one["items"]
+        if part.get("verdict") in ("Rejected", "Unsupported")
+    ]
+
+
 def _states(item: Item) -> str:
     """Observed: ``Open 14/18``, as calls meet it; an instance without contact is Unknown."""
     found = Counter(one["observed"] for one in item["status"]["instances"])

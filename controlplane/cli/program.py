@@ -23,6 +23,7 @@ from controlplane.cli import files, force, read, write
 from controlplane.cli.client import UNAVAILABLE, Client, Failed, Settings, environment
 from controlplane.cli.completion import completion
 from controlplane.cli.explain import explain, kinds
+from controlplane.cli.named import read_names
 from controlplane.cli.show import complain
 
 Run = Callable[[Client, argparse.Namespace], int]
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
+        read_names(options)
         if offline := getattr(options, "offline", None):
             return int(offline(options))
         run: Run = options.run
@@ -99,10 +101,10 @@ def _reading(verbs: Any) -> None:
         one.set_defaults(**({"watch": True, "gateway": "", "tenant": ""} if watches else {}))
     one = _verb(verbs, "describe", read.describe, "everything about one object")
     one.add_argument("kind")
-    one.add_argument("name")
+    one.add_argument("name", nargs="?")
     one = _verb(verbs, "history", read.history, "every generation of a policy, budget or route")
     one.add_argument("kind")
-    one.add_argument("name")
+    one.add_argument("name", nargs="?")
     one = _verb(verbs, "audit", read.audit, "who did what, when and why", "table csv json yaml")
     for option in ("kind", "name", "actor", "action", "search", "since", "until"):
         one.add_argument(f"--{option}", default="")
@@ -161,13 +163,13 @@ def _writing(verbs: Any) -> None:
             _watching(one)
     one = _verb(verbs, "rollback", write.rollback, "write an earlier generation again")
     one.add_argument("kind")
-    one.add_argument("name")
+    one.add_argument("name", nargs="?")
     one.add_argument("--to", type=int, required=True, metavar="GENERATION")
     one.add_argument("--reason", required=True)
     _watching(one)
     one = _verb(verbs, "delete", write.delete, "remove a policy, budget or route")
     one.add_argument("kind")
-    one.add_argument("name")
+    one.add_argument("name", nargs="?")
     one.add_argument("--reason", default="")
     one = _verb(verbs, "create", write.create, "create gateway NAME | create token NAME")
     one.add_argument("kind", choices=["gateway", "token"])

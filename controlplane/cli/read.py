@@ -13,7 +13,7 @@ from typing import Any
 from controlplane.cli import task
 from controlplane.cli.client import DIFFERS, OK, USAGE, Client, Failed, path_of
 from controlplane.cli.force import follow
-from controlplane.cli.kinds import Kind, kind_of, name_of, refusals, rejected, target
+from controlplane.cli.kinds import Kind, kind_of, name_of, refusals, refused_parts, rejected, target
 from controlplane.cli.show import (
     Column,
     age,
@@ -87,6 +87,9 @@ def _refused(kind: Kind, found: Any) -> int:
                 f"{kind.names[1]}/{name_of(item)}: {rejected(item)}:"
                 f" {one['gateway']}/{one['slot']}: {one['reason']}{field}{said}"
             )
+            status = DIFFERS
+        for words in refused_parts(item):
+            complain(f"{kind.names[1]}/{name_of(item)}: {words}")
             status = DIFFERS
     return status
 

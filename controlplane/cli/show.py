@@ -118,12 +118,21 @@ def lines(value: Any, depth: int = 0, name: str = "") -> None:
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         print(f"{pad}{plain(name)}:")
         held = [key for key in value[0] if any(one.get(key) not in _EMPTY for one in value)]
-        rows = [[moment(one.get(key)) for key in held] for one in value]
+        rows = [[_cell(one.get(key)) for key in held] for one in value]
         titles = [_WORDS.sub(" ", key).upper() for key in held]
         grid([titles, *rows], pad=f"{pad}  ")
     else:
         text = ", ".join(map(str, value)) if isinstance(value, list) else value
         print(f"{pad}{plain(name)}: {moment(None if text in ([], {}) else text)}")
+
+
+def _cell(value: Any) -> str:
+    """A value inside a table: of a list of objects how many, of an object its parts."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return str(len(value))
+    if isinstance(value, dict) and value:
+        return ", ".join(f"{plain(key)} {moment(inner)}" for key, inner in value.items())
+    return moment(value)
 
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
