@@ -26,6 +26,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _work(options.worker, options.fd, options.bytes)
     try:
         text = read_text(options.config)
+    except ConfigError as error:
+        print(f"gateway: {error}; name it with --config", file=sys.stderr)
+        return 2
+    try:
         config = parse(text, os.environ)
     except ConfigError as error:
         print(f"gateway: {options.config}: {error}", file=sys.stderr)
@@ -46,9 +50,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m gateway", description=__doc__)
-    parser.add_argument("--config", type=Path, default=Path("gateway.toml"))
-    parser.add_argument("--workers", type=int, choices=range(1, 65), metavar="N")
+    parser = argparse.ArgumentParser(
+        prog="python -m gateway", description="Serve as gateway.toml says, or only check it."
+    )
+    default = Path("gateway.toml")
+    parser.add_argument("--config", type=Path, default=default, help="the file (gateway.toml)")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        choices=range(1, 65),
+        metavar="N",
+        help="serving processes, instead of the file's gateway.workers",
+    )
     parser.add_argument("--check", action="store_true", help="check the file and stop")
     # How the parent starts its workers.
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)

@@ -1,10 +1,11 @@
-"""``switchgear-gateway``: throw a breaker on this host when the control plane cannot be reached.
+"""Throw a breaker on this gateway's host when the control plane cannot be reached.
 
   switchgear-gateway force-open openai/gpt-4o --reason "529s since 03:02" [--for 30m]
-  switchgear-gateway force-closed PROVIDER[/MODEL[@REGION]] --reason ... [--for 10m]
+  switchgear-gateway force-close PROVIDER[/MODEL[@REGION]] --reason ... [--for 10m]
   switchgear-gateway release UID... | --all
   switchgear-gateway status
 
+--config FILE or --data-dir DIR says which gateway (of "make up": --data-dir var/gateway).
 It asks every worker of the gateway through its unix socket (the gateway's own user, or root) and
 says what each did. Exit status 0: all of them; 1: not all; 2: bad use; 3: no gateway answers.
 """
@@ -30,7 +31,12 @@ from gateway.local_control import SECONDS, Reply, Request, address
 from gateway.local_overrides import Record
 from gateway.table import ConfigError, Table
 
-_MODES = {"force-open": OverrideMode.FORCE_OPEN, "force-closed": OverrideMode.FORCE_CLOSED}
+_MODES = {
+    "force-open": OverrideMode.FORCE_OPEN,
+    "force-close": OverrideMode.FORCE_CLOSED,
+    "force-closed": OverrideMode.FORCE_CLOSED,
+}
+_NAMED = "name it with --config, or its data with --data-dir"
 _FOLDER = "control"
 
 
@@ -141,11 +147,14 @@ def _data_dir(options: argparse.Namespace) -> Path:
     try:
         values = tomllib.loads(options.config.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadUse(f"{options.config}: {error.strerror}; name it with --config") from error
+        raise BadUse(f"{options.config}: {error.strerror}; {_NAMED}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadUse(f"{options.config}: {error}") from error
     table = Table(values.get("gateway", {}), "gateway", os.environ)
-    return Path(table.text("data_dir", "var/gateway", longest=4000))
+    try:
+        return Path(table.text("data_dir", "var/gateway", longest=4000))
+    except ConfigError as error:
+        raise BadUse(f"{options.config}: {error}; set it, or say --data-dir") from error
 
 
 def _fine(reply: Reply) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.domain.circuit import Circuit
+from gateway.__main__ import main
 from gateway.config_file import ConfigError, load, parse
 
 SMALL = """
@@ -111,3 +112,12 @@ def test_demo_file_is_valid_with_and_without_a_control_plane(tmp_path: Path) -> 
 def test_missing_file_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load(tmp_path / "none.toml", {})
+
+
+def test_a_file_that_is_not_there_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    assert said == "gateway: gateway.toml: No such file or directory; name it with --config\n"

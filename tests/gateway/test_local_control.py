@@ -118,6 +118,27 @@ async def test_nobody_answering_is_said(tmp_path: Path, capsys: Any) -> None:
     assert (status, "no worker" in said) == (3, True)
 
 
+def test_a_gateway_that_is_not_found_says_how_to_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SWITCHGEAR_VAR", raising=False)
+    assert command.main(["status"]) == 2
+    said = capsys.readouterr().err
+    assert ("--config" in said, "--data-dir" in said) == (True, True), said
+    (tmp_path / "gateway.toml").write_text('[gateway]\ndata_dir = "${SWITCHGEAR_VAR}/gateway"\n')
+    assert command.main(["status"]) == 2
+    said = capsys.readouterr().err
+    assert "gateway.toml: gateway.data_dir: the environment has no SWITCHGEAR_VAR" in said
+    assert "--data-dir" in said
+
+
+async def test_the_verbs_are_those_of_switchgear(agent: Agent, tmp_path: Path, capsys: Any) -> None:
+    why = ("--reason", "529s")
+    status, said = await run(tmp_path, capsys, "force-close", "south/large", *why)
+    assert (status, "ForceClosed" in said) == (0, True), said
+
+
 async def test_it_survives_a_restart_and_is_told_until_its_end_is_heard(
     tmp_path: Path, capsys: Any
 ) -> None:
