@@ -1,5 +1,7 @@
 """What a newcomer to the terminal stumbles over: names as printed, and who refuses what."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +83,18 @@ def test_who_is_named_already_is_told_what_to_do(terminal: Terminal) -> None:  #
     assert (status, "switchgear rotate gateway other" in said) == (5, True), said
     status, said = terminal.run("create", "token", "admin-cli")
     assert (status, "switchgear revoke token admin-cli" in said) == (5, True), said
+
+
+def test_the_file_of_the_documentation_is_applied_as_it_stands(
+    terminal: Terminal,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    builders.circuit("groq", "llama-3.3-70b-versatile", "")
+    terminal.be("admin")
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "settings.yaml"
+    path.write_text(block, encoding="utf-8")
+    status, said = terminal.run("apply", "-f", str(path))
+    assert (status, said) == (0, "policies/groq-patient created\nroutes/chat created\n"), said
+    assert terminal.run("diff", "-f", str(path))[0] == 0
