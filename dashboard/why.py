@@ -147,7 +147,7 @@ def _why_troubled(facts: CircuitFacts) -> tuple[str, str]:
 
 def _slow(slow: Slowness) -> tuple[str, str]:
     share = present.failure(slow.share)
-    said = f"of {present.count(slow.calls, 'call')} took {_seconds(slow.call_ms)} or longer"
+    said = f"of {present.count(slow.calls, 'call')} ≥ {_seconds(slow.call_ms)}"
     if slow.p95_ms is None:
         return SLOW, f"{share} {said}"
     return SLOW, f"p95 {_seconds(slow.p95_ms)}, {share} {said}"

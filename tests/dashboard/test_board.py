@@ -111,8 +111,8 @@ def test_a_slow_circuit_says_so_by_its_own_policy() -> None:
     assert patient["kind"] == "tile"
     assert (slow["state"], slow["count"], slow["edge"]) == ("Closed", "slow", "half")
     assert (slow["why_strong"], slow["why_glyph"]) == ("Slow:", "#g-clock")
-    assert slow["why"] == "p95 12 s, 25% of 360 calls took 10 s or longer"
-    assert strict["why"] == "p95 12 s, 25% of 360 calls took 12 s or longer"
+    assert slow["why"] == "p95 12 s, 25% of 360 calls ≥ 10 s"
+    assert strict["why"] == "p95 12 s, 25% of 360 calls ≥ 12 s"
 
 
 def test_a_handful_of_slow_calls_says_nothing_and_neither_do_old_ones() -> None:
