@@ -22,6 +22,7 @@ from controlplane.domain.classify import Fault, Phase
 from gateway.clock import Clock
 from gateway.event_stream import EventStream
 from gateway.faults import AnswerTooLarge, MalformedStream, Progress, fault_of
+from gateway.long_answer import outline
 from gateway.time_limits import TimeLimit
 from gateway.upstream import Call, Response, Upstream
 
@@ -29,6 +30,7 @@ MAX_ANSWER = 32 * 2**20
 MAX_ERROR = 256 * 1024
 PIPED_FROM = 256 * 1024
 """Of an answer that nobody reads: a shorter one is kept whole, for what it may say of its usage."""
+OUTLINED_FROM = 2**20
 _FAULTS = (aiohttp.ClientError, OSError, TimeoutError, MalformedStream, AnswerTooLarge)
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -81,10 +83,13 @@ class Seen:
     response: Response | None = None
 
     def parsed(self) -> Any:
-        """The body for the classifier: an object where it is JSON, else text."""
+        """The body for the classifier: an object where it is JSON (of a long one its outline), else
+        text."""
         if self.body is None:
             return None
         try:
+            if len(self.body) > OUTLINED_FROM and self.body[:64].lstrip()[:1] == b"{":
+                return outline(self.body)
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, RecursionError):
             return self.body.decode("utf-8", "replace")
