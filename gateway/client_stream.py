@@ -23,6 +23,20 @@ class _Answer(web.StreamResponse):
 
     _send_headers_immediately = False
 
+    def __init__(self, headers: Mapping[str, str], outgoing: Outgoing) -> None:
+        super().__init__(headers=headers)
+        self._outgoing = outgoing
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send a piece of a stream."""
+        self._outgoing.flush()
+        await super().write(data)
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Send what is left."""
+        self._outgoing.flush()
+        await super().write_eof(data)
+
 
 class ClientStream:
     """The way to one caller. ``head`` makes the answer's headers from the provider's."""
@@ -61,7 +75,7 @@ class ClientStream:
         response = self._response = (
             RawAnswer(self._head.lines(headers), self._outgoing)
             if raw
-            else _Answer(headers=self._head.good(headers))
+            else _Answer(self._head.good(headers), self._outgoing)
         )
         await response.prepare(self._request)
         return response
@@ -96,6 +110,7 @@ class ClientStream:
         transport = self._request.transport
         if transport is not None and self._request.protocol.writing_paused:
             await seen.let_go()
+            self._outgoing.flush()
             transport.abort()
             return self._response
         piece = seen.last_piece

@@ -25,6 +25,7 @@ from gateway.exchange import Exchange, Path
 from gateway.ledger import Ledger, explicit_outcome
 from gateway.opaque import Opaque
 from gateway.operations import CHAT, CHAT_PATH, KNOWN_PATHS, Operation, of_path
+from gateway.raw_answer import RawAnswer
 from gateway.redelivery import Redeliveries, Seen
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,12 @@ class Proxy:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request, whatever it is."""
+        answer = await self._answer(request)
+        if not isinstance(answer, RawAnswer):
+            self._path.upstream.outgoing.flush()  # aiohttp sends it by itself, and at once
+        return answer
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._dispatch(request)
         except Refused as error:

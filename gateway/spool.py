@@ -1,7 +1,9 @@
-"""The events of this process on their way out: one write each, before the answer's last byte.
+"""The events of this process on their way out: on disk before the answer's last byte.
 
-Invariants: an event is in the page cache when ``append`` returns, so the death of the process loses
-none (the death of the machine may lose the last seconds; there is no fsync); a batch is sealed, and
+Invariants: an event is in the page cache when ``append`` returns or, where ``defer`` is answered
+with True, when ``flush`` does, which is before anybody is told of it (``outgoing``): the death of
+the process loses nothing that somebody was told (the death of the machine may lose the last
+seconds; there is no fsync); a batch is sealed, and
 so fixed with its number, before it is first sent; the begin mark of a call that has not ended is
 always in the open segment, so that whoever adopts this spool can report it. On a full disk events
 go to bounded memory. Nothing here raises into the request path.
@@ -60,6 +62,8 @@ class Spool:
         """Called when a segment gets its first event."""
         self.on_urgent: Callable[[], None] = _nothing
         """Called for each event that must not wait for its batch to fill: a transition."""
+        self.defer: Callable[[], bool] = _never
+        """Asked for each write. True: ``flush`` will be called before anything is sent."""
         self._lock_fd = -1
         self._dir = self._take_directory(root / str(index))
         self._marks: dict[int, bytes] = {}
@@ -68,6 +72,8 @@ class Spool:
         self._path: Path | None = None
         self._text: list[bytes] = []
         self._size = self._events = 0
+        self._unwritten: list[bytes] = []
+        self._unwritten_events = 0
         self._since: datetime | None = None
         self._open_next()
 
@@ -79,7 +85,7 @@ class Spool:
         line = record(MARK, encode(attempt))
         self._marks[attempt.id.int] = line
         if self._fd >= 0:
-            self._write(line)
+            self._add(line, 0)
 
     def append(self, *events: AnyEvent) -> None:
         """Keep events for sending, all of them with one write."""
@@ -90,13 +96,10 @@ class Spool:
                 self._marks.pop(event.id.int, None)
             urgent = urgent or kind is Transition
             lines += record(LETTERS[kind], encode(event))
-        self._write(lines)
+        self._add(lines, len(events))
         if urgent:
+            self.flush()  # operators and the control plane are told of it by other ways
             self.outbox.transitions.add(self._seq)
-        first, self._events = self._events == 0, self._events + len(events)
-        if first:
-            self._since = self._clock.wall()
-            self.on_first()
         if self._events >= self._bounds.events or self._size >= self._bounds.bytes:
             self.seal()
         if urgent:
@@ -109,6 +112,7 @@ class Spool:
 
     def seal(self) -> None:
         """Fix the open segment as a batch and begin the next. Without events it does nothing."""
+        self.flush()
         if not self._events:
             return
         old = self._sealed()
@@ -155,27 +159,48 @@ class Spool:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def _write(self, line: bytes) -> None:
-        if self._fd >= 0:
-            try:
-                if os.write(self._fd, line) == len(line):
-                    self._size += len(line)
-                    return
-                os.ftruncate(self._fd, self._size)
-            except OSError as error:
-                log.warning("the spool goes to memory: %s", error)
-            self._leave_disk()
-        self._text.append(line)
-        self._size += len(line)
+    def flush(self) -> None:
+        """Write what was deferred, all at once; what the disk does not take goes to memory."""
+        if not self._unwritten:
+            return
+        lines, self._unwritten = b"".join(self._unwritten), []
+        events, self._unwritten_events = self._unwritten_events, 0
+        written = self._size - len(lines)
+        try:
+            if os.write(self._fd, lines) == len(lines):
+                return
+            os.ftruncate(self._fd, written)
+        except OSError as error:
+            log.warning("the spool goes to memory: %s", error)
+        self._leave_disk(written, self._events - events)
+        self._take([lines], len(lines), events)
 
-    def _leave_disk(self) -> None:
+    def _add(self, lines: bytes, events: int) -> None:
+        on_disk = self._fd >= 0
+        if on_disk:
+            self._unwritten.append(lines)
+            self._unwritten_events += events
+        self._take([] if on_disk else [lines], len(lines), events)
+        if on_disk and not self.defer():
+            self.flush()
+
+    def _take(self, text: list[bytes], size: int, events: int) -> None:
+        """Count what the open segment has got more; ``text`` is what of it only memory holds."""
+        self._text += text
+        first, self._events = self._events == 0, self._events + events
+        self._size += size
+        if first and events:
+            self._since = self._clock.wall()
+            self.on_first()
+
+    def _leave_disk(self, size: int, events: int) -> None:
         """The disk took no more: fix what it holds, go on in memory under the next number."""
         fd, self._fd = self._fd, -1
         path, self._path = self._path, None
         os.close(fd)
         assert path is not None
-        if self._events:
-            batch = Sealed(self._seq, path, None, self._events, self._size, self._since)
+        if events:
+            batch = Sealed(self._seq, path, None, events, size, self._since)
             batch.path = _renamed(path)
             self.outbox.add(batch)
             self._seq += 1
@@ -255,3 +280,8 @@ def _renamed(path: Path) -> Path:
 
 def _nothing() -> None:
     """Nobody listens yet."""
+
+
+def _never() -> bool:
+    """Nobody calls ``flush``: each write is its own."""
+    return False

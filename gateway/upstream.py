@@ -123,6 +123,7 @@ class Upstream:
                 raise aiohttp.ClientConnectionResetError("the connection was closed before its use")
             protocol.set_response_params(read_until_eof=True)
             if sent is not None and call.unread is not None:
+                self.outgoing.flush()
                 head_of = _head_of(protocol, place)
                 return Response(
                     connection,
@@ -131,6 +132,7 @@ class Upstream:
             if len(call.body) < _ONE_WRITE:
                 self.outgoing.send(transport, head + call.body)
             else:
+                self.outgoing.flush()
                 transport.write(head)
                 transport.write(call.body)
             answer = await _head_of(protocol, place)

@@ -44,6 +44,7 @@ async def serving(
     async with Agent(config, index, clock=clock) as agent:
         upstream = Upstream(config)
         await upstream.start()
+        upstream.outgoing.write_first(agent.spool)
         proxy = Proxy(Path(config, agent.live, upstream, agent.spool, clock, draw))
         runner = web.ServerRunner(
             _server(proxy, config.limits.body_bytes),
