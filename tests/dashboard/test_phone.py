@@ -86,6 +86,16 @@ def test_the_gateways_take_one_row_and_the_silent_one_is_first(
         assert len(places) == 4
         assert min(places, key=lambda name: places[name][0]) == "zone-iad"
         assert max(y for _, y in places.values()) - min(y for _, y in places.values()) < 4
+        cells = [(c.bounding_box(), c.inner_text()) for c in page.locator(".strip-cell").all()]
+        read = sorted((box["y"], box["x"], text.split()[0]) for box, text in cells if box)
+        assert [word for _, _, word in read] == [
+            "Fleet",
+            "Wasted",
+            "Spend",
+            "Retry",
+            "Data",
+            "Active",
+        ]
         fits(page)
         page.locator(".gateway", has_text="zone-iad").click()
         expect(page.locator("h1")).to_contain_text("zone-iad")
