@@ -160,7 +160,7 @@ def _hand_words(sheet: Timeline, y: str, place: int, hand: Any, begin: datetime)
     room = int(_LETTERS * (after if is_right else 1 - after))
     words = f"{hand.mode} · {hand.created_by} · {hand.reason}"
     return {
-        "xref": "x", "yref": y, "x": sheet.local(begin), "y": -place - 0.54,
+        "name": "hand", "xref": "x", "yref": y, "x": sheet.local(begin), "y": -place - 0.54,
         "xshift": 4 if is_right else -4, "xanchor": "left" if is_right else "right",
         "yanchor": "middle", "showarrow": False,
         "text": present.plotted(present.clipped(words, max(room, 12))),
@@ -194,7 +194,8 @@ def _errors(sheet: Timeline) -> None:
     for row in sheet.incident.errors:
         counts[row.reason] += row.count
     named = [reason for reason, _ in counts.most_common(_REASONS)]
-    note = "attempts/s" if counts else "attempts/s; none failed"
+    none = "none failed" if sheet.incident.minutes else "none is known of"
+    note = "attempts/s" if counts else f"attempts/s; {none}"
     words = " · ".join(
         f"<span style='color:{_STACK[place]}'>■</span> {present.plotted(reason)}"
         for place, reason in enumerate([*named, *(["other"] if len(counts) > len(named) else [])])
@@ -244,8 +245,9 @@ def _marks(sheet: Timeline) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         })  # fmt: skip
     for place, mark in enumerate(sheet.incident.marks):
         words.append({
-            "xref": "x", "yref": "paper", "x": sheet.local(mark.at), "y": 1, "xanchor": "left",
-            "yanchor": "top", "xshift": 3, "yshift": -14 * (place % 2), "showarrow": False,
+            "name": "mark", "xref": "x", "yref": "paper", "x": sheet.local(mark.at), "y": 1,
+            "xanchor": "left", "yanchor": "top", "xshift": 3, "yshift": -14 * (place % 2),
+            "showarrow": False,
             "text": present.plotted(present.cut(mark.text, 36)),
             "font": {"color": "--info-ink", "size": 11},
         })  # fmt: skip

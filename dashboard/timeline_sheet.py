@@ -128,7 +128,8 @@ class Sheet:
 def _head(y: float, title: str, note: str, left: int) -> dict[str, Any]:
     words = f"<b>{title}</b>  <span style='font-size:11px'>{note}</span>"
     return {
-        "xref": "paper", "yref": "paper", "x": 0, "y": y, "xshift": -left + 8, "yshift": 4,
+        "name": "head", "xref": "paper", "yref": "paper", "x": 0, "y": y, "xshift": -left + 8,
+        "yshift": 4,
         "xanchor": "left", "yanchor": "bottom", "showarrow": False, "text": words,
         "font": {"size": 12, "color": "--ink"},
     }  # fmt: skip

@@ -53,6 +53,13 @@ def test_every_row_shares_one_time_axis(oncall: Client) -> None:
     assert {trace.get("xaxis", "x") for trace in figure["data"]} == {"x"}
 
 
+def test_of_a_time_without_telemetry_it_does_not_say_that_nothing_failed(oncall: Client) -> None:
+    text = oncall.get("/incident").content.decode()
+    assert "Nothing is known of this time" in text
+    assert "none is known of" in text
+    assert "none failed" not in text
+
+
 def test_its_figures_are_the_databases_own(oncall: Client) -> None:
     end = builders.now()
     stories.brownout(end)

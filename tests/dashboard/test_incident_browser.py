@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -60,6 +61,36 @@ def test_the_page_reads_before_the_charts_are_there_and_stands_still_when_they_c
         page.emulate_media(media="print", color_scheme="dark")
         expect(plot).to_have_css("background-color", "rgb(255, 255, 255)")
         expect(page.locator("body")).to_have_css("color", "rgb(21, 24, 28)")
+
+
+_OUTSIDE = """() => {
+  const box = document.querySelector("#timeline .main-svg").getBoundingClientRect();
+  const { l } = document.getElementById("timeline").layout.margin;
+  return [...document.querySelectorAll("#timeline .annotation")]
+    .map((note) => [note.textContent, note.getBoundingClientRect()])
+    .filter(([, r]) => r.width > 0)
+    .filter(([text, { left, right }]) => right > box.right
+      || (text.startsWith("Force") && left < box.left + l))
+    .map(([text]) => text);
+}"""
+
+
+def test_on_a_phone_the_words_of_a_hand_end_before_the_panel_and_its_lanes_names(
+    browser: Browser, web: WebProcess
+) -> None:
+    stories.brownout()
+    end = builders.now()
+    for minutes in (5, 30, 60):
+        builders.override(
+            provider="openai", model=f"m{minutes}", reason="<b>R&D</b> " * 20,
+            created_at=end - timedelta(minutes=minutes),
+        )  # fmt: skip
+    with new_page(browser, 390, 844) as page:
+        log_in(page, web)
+        page.goto(f"{web.url}/incident")
+        expect(page.locator("#timeline .bars .point path").first).to_be_attached(timeout=60_000)
+        expect(page.locator("#timeline")).to_contain_text("ForceOpen")
+        assert page.evaluate(_OUTSIDE) == []
 
 
 def test_zoom_and_pan_move_every_row_and_the_link(browser: Browser, web: WebProcess) -> None:

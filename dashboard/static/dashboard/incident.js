@@ -13,10 +13,30 @@ let range = [...whole];
 const ms = (text) => Date.parse(`${text.replace(" ", "T")}${text.includes("T") || text.includes(" ") ? "" : "T00:00"}Z`);
 const text = (at) => new Date(at).toISOString().replace("Z", "");
 
+// Words for a wide screen, cut to this one; the table below says them whole.
+const LETTER_PX = 6.2;
+function fitted({ annotations, margin }) {
+  const wide = place.clientWidth;
+  const [begin, end] = range.map(ms);
+  for (const note of annotations) {
+    const plain = note.text.replace(/<[^>]*>/g, "").replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+    if (note.name === "head" && !plain.includes("■") && plain.length * LETTER_PX > wide - 16) note.text = note.text.slice(0, note.text.indexOf("</b>") + 4);
+    if (note.name !== "hand" && note.name !== "mark") continue;
+    const share = (ms(note.x) - begin) / (end - begin);
+    const axis = (wide - margin.l - margin.r) / LETTER_PX;
+    if (note.name === "mark" && share > 0.5 && plain.length > axis * (1 - share)) Object.assign(note, { xanchor: "right", xshift: -note.xshift });
+    const room = Math.floor(axis * (note.xanchor === "left" ? 1 - share : share));
+    if (plain.length <= room) continue;
+    const cut = room < 6 ? "" : `${plain.slice(0, room - 1).trimEnd()}…`;
+    note.text = cut.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  }
+}
+
 function draw() {
   const { data, layout } = themed(figure);
   layout.font.family = getComputedStyle(document.body).fontFamily;
   layout.xaxis.range = range;
+  fitted(layout);
   place.querySelector(".drawn-first")?.remove();
   window.Plotly.react(place, data, layout, { displayModeBar: false, responsive: true, doubleClick: false });
 }
