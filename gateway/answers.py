@@ -13,6 +13,7 @@ from math import ceil
 from urllib.parse import quote
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.request_plan import Ending, Send, Stop
@@ -77,13 +78,20 @@ def failed(stop: Stop, seen: Seen | None, headers: Mapping[str, str]) -> web.Res
         return web.Response(
             status=seen.status or 502,
             body=seen.body,
-            headers={**passed_on(seen.headers), **headers, **no_retry(after)},
+            headers=_replaced(passed_on(seen.headers), {**headers, **no_retry(after)}),
         )
     status = 504 if stop.reason == "timeout" else 502
     text = f"the provider did not serve this request: {stop.reason}"
     return error(
         status, text, kind="upstream_error", code=stop.reason, headers=headers, retry_after_s=after
     )
+
+
+def _replaced(theirs: Mapping[str, str], ours: Mapping[str, str]) -> CIMultiDict[str]:
+    """Theirs, but each of ours once, however they wrote its name."""
+    headers = CIMultiDict(theirs)
+    headers.update(ours)
+    return headers
 
 
 def again(held: Held, now: float, headers: Mapping[str, str]) -> web.Response:

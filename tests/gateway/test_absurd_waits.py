@@ -57,3 +57,15 @@ async def test_a_wait_of_years_does_not_silence_the_gateway(text: str) -> None:
     finally:
         server.close()
     assert (answer.status, answer.retry_after_s) == (503, LONGEST_WAIT_SECONDS)
+
+
+async def test_a_wait_that_is_passed_on_stands_once_in_the_answer(tmp_path: Path) -> None:
+    provider = RawProvider([BUSY.replace(b"99999999999999999999", b"6.5")] * 5)
+    server = await asyncio.start_server(provider.serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        async with running(tmp_path, more=MORE.format(url=url)) as gateway:
+            answer = await gateway.chat("odd", headers={"x-switchgear-timeout": "5"})
+    finally:
+        server.close()
+    assert (answer.status, answer.headers.getall("retry-after")) == (503, ["7"])
