@@ -29,7 +29,7 @@ from gateway.spool import Spool
 from tests.gateway.build import attempt
 from tests.gateway.fake_clock import START
 from tests.gateway.running import Running, running
-from tests.gateway.test_spool import ROOT, files_of_at_most, outcome, sent, spool
+from tests.gateway.test_spool import ROOT, files_of_at_most, outcome, sent, spool, transition
 
 LONG = b"x" * 2**16
 
@@ -146,6 +146,14 @@ async def test_what_is_put_off_without_anything_to_send_is_written_all_the_same(
     turn.spool.append(outcome(2))
     await asyncio.sleep(0)
     assert on_disk(tmp_path)[1] == {outcome(1).id, outcome(2).id}
+
+
+def test_a_transition_is_not_put_off(tmp_path: Path) -> None:
+    """Status reports and answers to operators tell of it past ``Outgoing``."""
+    held, moved = deferring(tmp_path), transition(1)
+    held.append(outcome(1))
+    held.append(moved)
+    assert on_disk(tmp_path)[1] == {outcome(1).id, moved.id}
 
 
 async def test_a_faulty_spool_keeps_nobody_waiting(
