@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from psycopg.rows import dict_row
 
 from tests.product import CHECKOUT, Product
 from tests.soak.notes import Witness
@@ -141,10 +142,13 @@ def _losses(product: Product, witness: Witness, stored: set[UUID], began: dateti
     """
     missing = Counter(witness.boot_of[e] for e in witness.kept if e not in stored)
     rows = _lost(product, began)
-    by_gap = {row[2] for row in rows if row[4] > 0}
-    by_count = {row[0] for row in rows if row[6] > 0}
+    by_gap = {row["boot_id"] for row in rows if row["lost"] > 0}
+    by_count = {row["name"] for row in rows if row["dropped"] > 0}
     unnamed = [boot for boot in set(missing) - by_gap if witness.gateway_of[boot] not in by_count]
-    told = {"batches": sum(int(row[4]) for row in rows), "dropped": sum(row[6] for row in rows)}
+    told = {
+        "batches": sum(int(row["lost"]) for row in rows),
+        "dropped": sum(row["dropped"] for row in rows),
+    }
     return [
         Line("events lost by small spools, told as", missing.total(), told, True),
         same("lost and not told", 0, len(unnamed)),
@@ -157,8 +161,8 @@ def _lossy(witness: Witness) -> set[str]:
     return {witness.gateway_of[boot] for boot in witness.lossy}
 
 
-def _lost(product: Product, since: datetime) -> list[tuple[Any, ...]]:
-    with psycopg.connect(_dsn(product)) as db:
+def _lost(product: Product, since: datetime) -> list[dict[str, Any]]:
+    with psycopg.connect(_dsn(product), row_factory=dict_row) as db:
         return db.execute(_LOST.read_bytes(), {"since": since - timedelta(hours=1)}).fetchall()
 
 

@@ -14,8 +14,8 @@ WITH clocks AS (
     UNION SELECT instance_id FROM batch_gap WHERE since >= %(since)s
     UNION SELECT instance_id FROM dead_letter WHERE received_at >= %(since)s
 )
-SELECT g.name, i.slot, i.boot_id, i.last_seen_at, COALESCE(missing.lost, 0),
-    COALESCE(missing.awaited, 0), lost.unread, lost.dropped,
+SELECT g.name, i.slot, i.boot_id, i.last_seen_at, COALESCE(missing.lost, 0) AS lost,
+    COALESCE(missing.awaited, 0) AS awaited, lost.unread, lost.dropped,
     COALESCE(i.spool -> 'dropped_by_kind', '{}'),
     COALESCE(clocks.late, 0), COALESCE(clocks.skewed, 0), shared.slot
 FROM instance i
