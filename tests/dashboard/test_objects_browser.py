@@ -76,7 +76,9 @@ def test_a_circuit_is_read_and_forced_by_keys_alone(page: Page, web: WebProcess)
     page.fill("#reason", "it's slow; stop")
     expect(page.locator("#as-typed-cli")).to_have_value(re.compile("slow; stop"))
     page.locator(".copies >> text=CLI").click()
-    page.wait_for_function("navigator.clipboard.readText().then(t => t.includes('slow; stop'))")
+    page.wait_for_function(
+        "() => navigator.clipboard.readText().then(t => t.includes('slow; stop'))"
+    )
     words = shlex.split(copied(page))
     assert words[:3] == ["switchgear", "force-open", "openai/gpt-4o@us-east"]
     assert "--reason=it's slow; stop" in words
@@ -178,7 +180,7 @@ def test_copying_works_without_https_too_and_says_so_each_time(page: Page, web: 
           button.click();
         }"""
     )
-    page.wait_for_function("window.said.includes('Copied')")
+    page.wait_for_function("() => window.said.includes('Copied')")
     assert "force-open openai/gpt-4o@us-east" in page.evaluate("window.taken")
     expect(button).to_have_text("CLI")
     expect(button).to_be_focused()

@@ -84,7 +84,7 @@ def test_a_circuit_that_opens_sounds_and_tells_who_looks_elsewhere(page: Page) -
     switch_on(page)
     page.evaluate(_HIDE)
     become("Open")
-    page.wait_for_function("__told.length === 1")
+    page.wait_for_function("() => __told.length === 1")
     assert page.evaluate("[__tones, __told]") == [2, ["Open: gpt-4o us-east"]]
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
@@ -57,7 +57,7 @@ class Door:
         self.sent = Room(_SENT_ROOM)
         self.unpacked = Room(_UNPACKED_ROOM)
         self._of: Counter[int] = Counter()
-        self._bytes_of: Counter[int] = Counter()
+        self._room_of: dict[int, Room] = {}
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -70,22 +70,27 @@ class Door:
         finally:
             self.in_flight -= 1
 
-    @contextmanager
-    def known(self, caller: Caller, size: int) -> Iterator[None]:
-        """Count a gateway's request and its bytes in; ``Busy`` when too many of it are there."""
+    @asynccontextmanager
+    async def known(self, caller: Caller, size: int) -> AsyncIterator[None]:
+        """Count a gateway's request in, and its bytes; ``Busy`` when too much of it is there.
+
+        Its own room comes first: only who has that may wait for the room that all share.
+        """
         gateway = caller.gateway_id
-        held = self._bytes_of[gateway] + size
-        if self._of[gateway] >= _MOST_OF_ONE or held > _SENT_OF_ONE:
+        if self._of[gateway] >= _MOST_OF_ONE:
             raise Busy("Too many batches of this gateway at once; send it later.", retry_after_s=1)
         self._of[gateway] += 1
-        self._bytes_of[gateway] = held
+        own = self._room_of.setdefault(gateway, Room(_SENT_OF_ONE))
         try:
-            yield
+            async with (
+                own.taken(size, wait_s=_WAIT_SECONDS),
+                self.sent.taken(size, wait_s=_WAIT_SECONDS),
+            ):
+                yield
         finally:
             self._of[gateway] -= 1
-            self._bytes_of[gateway] -= size
             if not self._of[gateway]:
-                del self._of[gateway], self._bytes_of[gateway]
+                del self._of[gateway], self._room_of[gateway]
 
 
 _doors: WeakKeyDictionary[asyncio.AbstractEventLoop, Door] = WeakKeyDictionary()
@@ -108,9 +113,8 @@ async def post_events(scope: Scope, receive: Receive, send: Send) -> None:
         except AWAY as error:
             raise Busy("Postgres is away; send the same batch again.", retry_after_s=2) from error
         encoding = _encoding(scope)
-        size = _announced(scope)
-        with door().known(caller, size):
-            receipt = await _accept(caller, encoding, size, scope, receive)
+        async with door().known(caller, _announced(scope)):
+            receipt = await _accept(caller, encoding, scope, receive)
     await answer_json(send, receipt)
 
 
@@ -121,23 +125,20 @@ def _announced(scope: Scope) -> int:
     return min(size, MOST_BYTES_SENT)
 
 
-async def _accept(
-    caller: Caller, encoding: str, size: int, scope: Scope, receive: Receive
-) -> Receipt:
-    async with door().sent.taken(size, wait_s=_WAIT_SECONDS):
-        try:
-            async with asyncio.timeout(_READ_SECONDS):
-                body = await read_body(scope, receive, MOST_BYTES_SENT)
-        except TimeoutError as error:
-            raise Problem("The body came too slowly.", code="too_slow", status=408) from error
-        try:
-            plain = unpack(encoding, body, _AT_ONCE)
-        except TooLarge:
-            async with door().unpacked.taken(MOST_BYTES_UNPACKED, wait_s=_WAIT_SECONDS):
-                plain = await asyncio.to_thread(unpack, encoding, body, MOST_BYTES_UNPACKED)
-                return await accept(caller.gateway_id, plain, datetime.now(UTC))
-        async with door().unpacked.taken(len(plain), wait_s=_WAIT_SECONDS):
+async def _accept(caller: Caller, encoding: str, scope: Scope, receive: Receive) -> Receipt:
+    try:
+        async with asyncio.timeout(_READ_SECONDS):
+            body = await read_body(scope, receive, MOST_BYTES_SENT)
+    except TimeoutError as error:
+        raise Problem("The body came too slowly.", code="too_slow", status=408) from error
+    try:
+        plain = unpack(encoding, body, _AT_ONCE)
+    except TooLarge:
+        async with door().unpacked.taken(MOST_BYTES_UNPACKED, wait_s=_WAIT_SECONDS):
+            plain = await asyncio.to_thread(unpack, encoding, body, MOST_BYTES_UNPACKED)
             return await accept(caller.gateway_id, plain, datetime.now(UTC))
+    async with door().unpacked.taken(len(plain), wait_s=_WAIT_SECONDS):
+        return await accept(caller.gateway_id, plain, datetime.now(UTC))
 
 
 def _encoding(scope: Scope) -> str:

@@ -227,10 +227,10 @@ async def test_one_gateways_slow_bodies_leave_room_for_another(
     slow = [asyncio.create_task(application(scope, receive, send)) for _ in range(most)]
     try:
         async with asyncio.timeout(30):
-            for _ in slow:
+            for _ in range(most // 2):  # as many have room of their gateway; the others wait
                 await asked.acquire()
         assert (await other.send(batch(attempt())))["stored"] == 1
-        assert sent == [503] * (most // 2)
+        assert sent == []
     finally:
         for task in slow:
             task.cancel()

@@ -61,7 +61,8 @@ async def test_a_day_that_no_run_has_come_to_is_derived_before_it_is_dropped(
 
 
 async def test_a_raised_retention_never_shrinks_an_hour(sender: Sender) -> None:
-    at = (now() - timedelta(days=34)).replace(minute=5, second=0, microsecond=0)
+    # At noon: the hour after it is of the same day, whenever this runs.
+    at = (now() - timedelta(days=34)).replace(hour=12, minute=5, second=0, microsecond=0)
     sent = [batches.attempt(at), batches.attempt(at)]
     await sender.send(batches.batch(*sent))
     await sync_to_async(_derive_at)(now())
