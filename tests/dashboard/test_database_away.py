@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
 import pytest
-from django.db import connection
+from asgiref.sync import sync_to_async
+from django.db import connection, connections
 from django.test import Client
 from playwright.sync_api import expect
 
@@ -94,6 +97,9 @@ def refusing() -> Iterator[None]:
             yield
         finally:
             other.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+            # The thread in which asynchronous tests ask Django has lost its connection, too.
+            with ThreadPoolExecutor(1) as beside:
+                beside.submit(asyncio.run, sync_to_async(connections.close_all)()).result()
 
 
 @pytest.mark.browser
