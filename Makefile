@@ -1,7 +1,7 @@
 # Everything is run from a virtual environment that is made here from the hash-locked files.
 #   make up                     all of it on this machine (SWITCHGEAR_PORT, SWITCHGEAR_GATEWAY_PORT,
 #                               SWITCHGEAR_VAR, DEMO=0, PYTHON)
-#   make test                   the tests (RUNNERS=3)    make check        everything but the tests
+#   make test                   the tests (RUNNERS=4)    make check        everything but the tests
 #   make e2e                    the whole product
 #   make bench [ONLY=name]      benchmarks               make screenshots  the screens as pictures
 #   make soak                   ten minutes of load while everything is killed
@@ -9,7 +9,7 @@
 VENV ?= .venv
 # Test runners side by side, each with a Postgres of its own; a file's tests stay in one of them.
 # Two left two cores idle for most of the time: much of a test is waiting.
-RUNNERS ?= 3
+RUNNERS ?= 4
 PY = $(VENV)/bin/python
 INSTALL = python=$$(sh controlplane/local/python.sh) && "$$python" -m controlplane.local.install --venv "$(VENV)"
 # Settings for commands that load Django and need no database.

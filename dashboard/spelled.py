@@ -51,7 +51,9 @@ def as_cli(row: Override) -> str:
     for option in ("gateway", "selector"):
         if option in words:
             parts.append(f"--{option}={shlex.quote(words[option])}")
-    parts += [f"--reason={shlex.quote(row.reason)}", f"--for={words['expiresIn']}"]
+    # argparse throws away a value that is "--" alone, and reasons lose their outer spaces anyway.
+    reason = "-- " if row.reason == "--" else row.reason
+    parts += [f"--reason={shlex.quote(reason)}", f"--for={words['expiresIn']}"]
     if row.allow_last_healthy:
         parts.append("--allow-last-healthy")
     if row.break_glass:
