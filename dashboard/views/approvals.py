@@ -5,6 +5,8 @@ Invariant: a request is shown as in force nowhere; who asked is offered no way t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
@@ -34,22 +36,14 @@ def approve(request: HttpRequest, name: str) -> HttpResponse:
 @room
 def withdraw(request: HttpRequest, name: str) -> HttpResponse:
     """Take it back."""
-    try:
-        approvals.withdraw(actor=actor_of(request), name=name, now=timezone.now())
-    except Problem as problem:
-        return _refused(request, problem)
-    return HttpResponseRedirect(reverse("overrides"))
+    return _done(request, approvals.withdraw, name)
 
 
 @require_POST
 @room
 def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
     """Seen by another."""
-    try:
-        approvals.acknowledge(actor=actor_of(request), name=name, now=timezone.now())
-    except Problem as problem:
-        return _refused(request, problem)
-    return HttpResponseRedirect(reverse("overrides"))
+    return _done(request, approvals.acknowledge, name)
 
 
 @require_GET
@@ -60,6 +54,14 @@ def broken(request: HttpRequest) -> HttpResponse:
     if found is None or found["said"] == request.GET.get("said"):
         return HttpResponse(status=204)
     return show(request, "overrides/broken.html", {"glass": found}, at="overrides")
+
+
+def _done(request: HttpRequest, act: Callable[..., object], name: str) -> HttpResponse:
+    try:
+        act(actor=actor_of(request), name=name, now=timezone.now())
+    except Problem as problem:
+        return _refused(request, problem)
+    return HttpResponseRedirect(reverse("overrides"))
 
 
 def _refused(request: HttpRequest, problem: Problem) -> HttpResponse:

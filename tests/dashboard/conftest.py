@@ -13,11 +13,13 @@ import pytest
 from django.conf import settings
 from django.db import connection
 from django.test import Client
+from playwright.sync_api import Browser, Page
 
 # Loaded before a test's transaction begins: its first request would import every view within it,
 # and on a busy machine Postgres ends a transaction that idles for so long.
 import controlplane.urls  # noqa: F401
 from tests import builders
+from tests.browser import chromium, new_page
 from tests.dashboard.server import WebProcess, collect_static
 from tests.embedded import TestPostgres
 
@@ -66,3 +68,17 @@ def oncall(client: Client, db: None) -> Client:
     """A client logged in as an operator."""
     client.force_login(builders.person("oncall"))
     return client
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium of one file's tests."""
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
+    """A page of its own, with nobody logged in; what it complains of fails the test."""
+    with new_page(browser) as opened:
+        yield opened

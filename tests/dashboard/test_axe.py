@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from controlplane.actions import policies, routes
 from controlplane.actions.actor import SYSTEM
 from controlplane.models import Circuit, Override, RetryBudget
 from tests import builders
-from tests.browser import chromium, new_page
 from tests.dashboard import stories
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import live, log_in
@@ -24,18 +22,6 @@ THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 ROOMS = ["/", "/incident", "/circuits", "/gateways", "/overrides", "/budgets", "/report", "/audit"]
 ROOMS += ["/policies", "/policies/new", "/routes", "/providers", "/telemetry"]
 PANES = ("spec", "conditions", "events", "yaml")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
-    with new_page(browser) as opened:
-        yield opened
 
 
 def complaints(page: Page) -> list[tuple[str, str, str]]:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from controlplane.models import Instance, Override, Role
 from tests import builders
-from tests.browser import WAIT_MS, chromium, new_page
+from tests.browser import WAIT_MS
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
-    with new_page(browser) as opened:
-        yield opened
 
 
 def log_in(page: Page, web: WebProcess, role: Role = Role.OPERATOR) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect
 
 from controlplane.models import Override
 from tests import builders
-from tests.browser import chromium, new_page
+from tests.browser import new_page
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_axe import complaints
 from tests.dashboard.test_browser import log_in
@@ -58,12 +56,6 @@ def test_a_region_or_a_model_of_every_provider_is_a_choice(
     text = oncall.get("/overrides/new", scope).content.decode()
     assert "of every provider" in text
     assert oncall.post("/overrides/new", FORM | scope).status_code == 302
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.mark.browser

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from controlplane.models import RetryBudget, Revision
 from tests import builders
-from tests.browser import chromium, new_page
 from tests.dashboard import stories
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
@@ -17,18 +14,6 @@ from tests.dashboard.test_browser import fleet, live, log_in
 
 pytestmark = pytest.mark.browser
 PATIENCE_MS = 60_000  # a page is read again within seconds; on a busy machine several times that
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
-    with new_page(browser) as opened:
-        yield opened
 
 
 def saved_by_another(budget: RetryBudget, ratio: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,18 +10,12 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from controlplane.models import AuditEntry
 from tests import builders
-from tests.browser import WAIT_MS, chromium, new_page
+from tests.browser import WAIT_MS, new_page
 from tests.dashboard import stories
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import live, log_in
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 def span(page: Page) -> float:

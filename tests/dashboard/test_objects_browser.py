@@ -13,19 +13,13 @@ from controlplane.actions import policies
 from controlplane.actions.actor import SYSTEM
 from controlplane.models import BreakerPolicy, Override, Role
 from tests import builders
-from tests.browser import chromium, new_page
+from tests.browser import new_page
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import live, log_in
 
 pytestmark = pytest.mark.browser
 CIRCUIT = "/circuits/openai%2Fgpt-4o%40us-east"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

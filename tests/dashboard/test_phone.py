@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from controlplane.models import Override
 from tests import builders
-from tests.browser import chromium, new_page
+from tests.browser import new_page
 from tests.dashboard import stories
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_axe import THEMES, complaints
@@ -24,12 +22,6 @@ _SMALL = """(least) => [...document.querySelectorAll(
   .map((node) => [node.className || node.tagName, node.textContent.trim().slice(0, 20),
                   Math.round(node.getBoundingClientRect().height)])
   .filter(([, , height]) => height < least)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 def fits(page: Page) -> None:

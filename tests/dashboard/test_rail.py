@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from django.test import Client
 from playwright.sync_api import Browser, expect
@@ -12,7 +10,7 @@ from controlplane.reports import wall
 from dashboard import rail
 from dashboard.fleet import Fleet
 from tests import builders
-from tests.browser import chromium, new_page
+from tests.browser import new_page
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import live, log_in
@@ -64,12 +62,6 @@ def test_a_page_asks_once_and_a_fragment_never(oncall: Client) -> None:
     assert '<i data-t="nav_circuits">1</i> <em data-t="nav_circuits_word">open</em>' in text
     fragment = oncall.get("/overrides/new?provider=openai", headers={"HX-Request": "true"})
     assert "nav_circuits" not in fragment.content.decode()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.mark.browser

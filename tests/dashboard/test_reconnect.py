@@ -6,32 +6,18 @@ What passes on the socket goes through the test, which holds back, repeats or dr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, WebSocketRoute, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from controlplane.models import Circuit, CircuitState, Instance
 from tests import builders
-from tests.browser import chromium, new_page
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import fleet, live, log_in
 
 pytestmark = pytest.mark.browser
 PATIENCE_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
-    with new_page(browser) as opened:
-        yield opened
 
 
 class Wire:

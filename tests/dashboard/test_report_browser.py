@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from controlplane.models import Role
 from tests import builders
-from tests.browser import WAIT_MS, chromium, new_page
+from tests.browser import WAIT_MS
 from tests.controlplane.ingest import batches
 from tests.controlplane.ingest.conftest import new_sender
 from tests.controlplane.reports.test_weekly import LONDON, last_week, prices
@@ -19,18 +18,6 @@ from tests.dashboard.server import WebProcess
 from tests.telemetry import forget_telemetry
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
-    with new_page(browser) as opened:
-        yield opened
 
 
 def a_week(web: WebProcess) -> None:

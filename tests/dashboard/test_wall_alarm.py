@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from controlplane.models import CircuitState
 from tests import builders
-from tests.browser import chromium, new_page
+from tests.browser import new_page
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import fleet, live, log_in
@@ -35,12 +35,6 @@ _HIDE = """() => {
   Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

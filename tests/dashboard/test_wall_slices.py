@@ -6,20 +6,18 @@ The page's clock is stopped by the test, so that a slice is exactly one of its a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from controlplane.models import CircuitState
 from dashboard import frames
 from dashboard.board import Board
 from tests import builders
-from tests.browser import chromium, new_page
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import fleet, live, log_in
@@ -74,18 +72,6 @@ _IN_PIECES = """async ({ frames, pieces }) => {
   while (one());
   return { shown, told, last: pending.shown() };
 }"""  # noqa: E501
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
-    with new_page(browser) as opened:
-        yield opened
 
 
 def stopped(page: Page, web: WebProcess) -> Wire:

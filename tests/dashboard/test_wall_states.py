@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests import builders
-from tests.browser import chromium, new_page
 from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import fleet, log_in
@@ -20,18 +17,6 @@ _CUT = """node => {
   const cut = [...node.querySelectorAll(".cut")].some((n) => n.scrollWidth > n.clientWidth);
   return [cut, tail.textContent, inside && tail.clientWidth > 0];
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, web: WebProcess) -> Iterator[Page]:
-    with new_page(browser) as opened:
-        yield opened
 
 
 def test_an_empty_wall_says_how_it_fills_and_fills_by_itself(page: Page, web: WebProcess) -> None:

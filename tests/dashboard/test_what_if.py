@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 
@@ -14,7 +13,7 @@ from controlplane.models import Circuit, Gateway
 from controlplane.reports import budgets
 from controlplane.reports.budget_asked import asked
 from tests import builders
-from tests.browser import chromium, new_page
+from tests.browser import new_page
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_axe import complaints
 from tests.dashboard.test_browser import log_in
@@ -122,12 +121,6 @@ def test_each_budget_shows_what_its_buckets_hold(oncall: Client) -> None:
     text = " ".join(oncall.get("/budgets").content.decode().split())
     for words in ("18 of 32", "least 2", "1 of 2 buckets at 0", "none reported"):
         assert words in text, words
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.mark.browser
