@@ -9,23 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import psycopg
 from psycopg import AsyncConnection
 
 from controlplane.errors import Busy
-from controlplane.ingest import facts
+from controlplane.ingest import facts, isolate
 from controlplane.ingest.append import NoPartition, Way
 from controlplane.ingest.costs import price_book
 from controlplane.ingest.facts import Moved, Version
 from controlplane.ingest.partitions import ensure_days
 from controlplane.ingest.prepare import Arrived, Prepared, prepare
+from controlplane.ingest.read import ReadBatch
 from controlplane.ingest.receipts import InstanceGone, OlderDatabase, Stored, key_of
 from controlplane.ingest.store import Said, store
 from controlplane.models.epochs import renew
-from controlplane.models.pool import AWAY
 from controlplane.models.registry import forget_circuits
 from controlplane.notify import observed_changed
 
@@ -68,8 +68,11 @@ async def commit(conn: AsyncConnection, group: list[Waiting]) -> None:
     for _ in range(_TRIES):
         version = _version or await _renewed(conn)
         try:
-            prepared = await _prepare(conn, group, version)
-            if await _store_parted(conn, prepared, version):
+            prepared, faulty = await _prepare(conn, group, version)
+            changed = await _store_parted(conn, prepared, version)
+            for one, fault in faulty:
+                changed |= await _store_without_bad(conn, one, version, fault)
+            if changed:
                 await observed_changed()
             return
         except Moved as moved:
@@ -99,21 +102,22 @@ def _take(version: Version | None) -> None:
 
 async def _prepare(
     conn: AsyncConnection, group: Sequence[Waiting], version: Version
-) -> list[tuple[Waiting, Prepared]]:
+) -> tuple[list[tuple[Waiting, Prepared]], list[tuple[Waiting, Exception]]]:
+    """The group's rows, and apart the batches that have none, with the fault."""
     book = await price_book(conn, (version.epoch, version.revision))
-    prepared = []
+    prepared: list[tuple[Waiting, Prepared]] = []
+    faulty: list[tuple[Waiting, Exception]] = []
     for place, one in enumerate(group):
         try:
             prepared.append((one, await prepare(conn, one.arrived, place, book)))
         except psycopg.errors.ForeignKeyViolation as error:
             # The gateway was deleted since its token was read; the next try is told so.
             fail([one], _deleted(error))
-        except AWAY:
-            raise
         except Exception as error:
-            log.exception("a batch of gateway %d was not prepared", one.arrived.gateway_id)
-            fail([one], error)
-    return prepared
+            if isolate.passes(error):
+                raise
+            faulty.append((one, error))
+    return prepared, faulty
 
 
 def _deleted(error: Exception) -> Busy:
@@ -133,35 +137,76 @@ async def _store_parted(
     if not group:
         return False
     try:
-        parts = [prepared for _, prepared in group]
-        said = await _store_somehow(conn, parts, version)
-    except (psycopg.DataError, psycopg.IntegrityError, InstanceGone, NoPartition) as error:
+        said = await _store_somehow(conn, [prepared for _, prepared in group], version)
+    except Exception as error:
+        if isolate.passes(error) and not isinstance(error, InstanceGone | NoPartition):
+            raise
         if len(group) > 1:
             return any([await _store_parted(conn, [one], version) for one in group])
-        if isinstance(error, InstanceGone):
-            # Its gateway was deleted, with all that this process remembers of it.
-            forget_circuits()
-            error = _deleted(error)
-        else:
-            log.exception("a batch was not stored")
-        fail([group[0][0]], error)
-        return False
+        return await _store_without_bad(conn, group[0][0], version, error)
     for waiting, prepared in group:
-        if not waiting.answer.done():
-            generation = said.facts.generations.get(waiting.arrived.gateway_id, 0)
-            answer = Answer(said.receipts[key_of(prepared)], version.epoch, generation)
-            waiting.answer.set_result(answer)
+        _answer(waiting, prepared, said)
+    isolate.stored(said.tables)
     return said.changed
 
 
-async def _store_somehow(conn: AsyncConnection, group: list[Prepared], version: Version) -> Said:
+async def _store_without_bad(
+    conn: AsyncConnection, waiting: Waiting, version: Version, fault: Exception
+) -> bool:
+    """Store a batch, which has failed with ``fault``, without the events that are to blame.
+
+    Answers it. Raises what says nothing of the batch.
+    """
+
+    async def store_part(batch: ReadBatch, *, keep: bool = False) -> tuple[Prepared, Said]:
+        book = await price_book(conn, (version.epoch, version.revision))
+        prepared = await prepare(conn, replace(waiting.arrived, batch=batch), 0, book)
+        return prepared, await _store_somehow(conn, [prepared], version, keep=keep)
+
+    try:
+        if isolate.passes(fault):
+            raise fault
+        log.warning("batch %s is parted", _named(waiting), exc_info=fault)
+        kept = await isolate.Sieve(waiting.arrived.batch, store_part).run(fault)
+        prepared, said = await store_part(kept, keep=True)
+    except InstanceGone as error:
+        # Its gateway was deleted, with all that this process remembers of it.
+        forget_circuits()
+        fail([waiting], _deleted(error))
+        return False
+    except Exception as error:
+        if isolate.passes(error) and not isinstance(error, NoPartition):
+            raise
+        log.error("batch %s was not stored: no event is to blame", _named(waiting), exc_info=error)
+        fail([waiting], error)
+        return False
+    _answer(waiting, prepared, said)
+    isolate.stored(said.tables)
+    return said.changed
+
+
+def _named(waiting: Waiting) -> str:
+    batch = waiting.arrived.batch
+    return f"{batch.seq} of {batch.instance}"
+
+
+def _answer(waiting: Waiting, prepared: Prepared, said: Said) -> None:
+    if not waiting.answer.done():
+        generation = said.facts.generations.get(waiting.arrived.gateway_id, 0)
+        told = said.receipts[key_of(prepared)]
+        waiting.answer.set_result(Answer(told, said.facts.version.epoch, generation))
+
+
+async def _store_somehow(
+    conn: AsyncConnection, group: list[Prepared], version: Version, *, keep: bool = True
+) -> Said:
     """The group's transaction, again and another way for what can be put right."""
     way = Way.COPY
     tries = 0
     while True:
         tries += 1
         try:
-            return await store(conn, group, way, version)
+            return await store(conn, group, way, version, keep=keep)
         except NoPartition:
             if tries == _TRIES:
                 raise

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import psycopg
@@ -31,29 +31,38 @@ from controlplane.wire.events import Unread
 # Raw rows are kept for 8 days at least (settings), so that nearly no group has to ask.
 _NEVER_DROPPED = timedelta(days=7)
 _DROPPED = "SELECT max(upto) FROM raw_dropped"
-_BEGIN, _COMMIT = "BEGIN", "COMMIT"
+_BEGIN, _COMMIT, _ROLLBACK = "BEGIN", "COMMIT", "ROLLBACK"
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Said:
     """What each batch's receipt says, the facts it was stored under; ``changed``: what the wall
-    shows is another now.
+    shows is another now; ``tables``: those that have got new rows.
     """
 
     facts: Facts
     receipts: dict[Key, Stored]
     changed: bool = False
+    tables: list[str] = field(default_factory=list)
 
 
 async def store(
-    conn: AsyncConnection, group: Sequence[Prepared], way: Way, version: Version
+    conn: AsyncConnection,
+    group: Sequence[Prepared],
+    way: Way,
+    version: Version,
+    *,
+    keep: bool = True,
 ) -> Said:
     """Store a group that was prepared under ``version``. It is committed when this returns.
+
+    Without ``keep`` all is done and then rolled back: a rehearsal.
 
     Raises ``Moved``, ``NoPartition``, ``InstanceGone``, ``OlderDatabase``, and what ``append``
     raises for a way that will not do.
     """
+    end = _COMMIT if keep else _ROLLBACK
     async with _rolled_back_on_error(conn):
         # Statements that need no answer of each other share a wait for Postgres, the first and the
         # last of the transaction too.
@@ -72,9 +81,9 @@ async def store(
         earlier = [one for one in group if key_of(one) not in new]
         said.receipts = await receipts.earlier(conn, earlier)
         if claimed:
-            await _store_new(conn, claimed, places, way, marks, said)
+            await _store_new(conn, claimed, places, way, marks, said, end)
         else:
-            _check_committed(await conn.execute(_COMMIT))
+            _check_ended(await conn.execute(end), end)
     return said
 
 
@@ -85,13 +94,14 @@ async def _store_new(
     way: Way,
     marks: dirty.Watermarks,
     said: Said,
+    end: str,
 ) -> None:
-    """Store and fold the batches whose receipts are new, commit, and add to ``said``."""
+    """Store and fold the batches whose receipts are new, end, and add to ``said``."""
     tables, gone = await _parted(conn, claimed)
     appended = await append(conn, tables, way)
     appended.refused += gone
     found = dirty.found_in(appended.new, marks)
-    committed: AsyncCursor | None = None
+    ended: AsyncCursor | None = None
     with named():
         async with conn.pipeline():
             await send_few(conn, tables, few_of(tables, way))
@@ -101,16 +111,17 @@ async def _store_new(
             as_guessed = all(len(one.items) == answer.stored for one, answer, _ in answers)
             letters = [(one, letter) for one, _, own in answers for letter in own]
             if as_guessed and not letters and not found and folded.frozen is None:
-                committed = await conn.execute(_COMMIT)
-    if committed is None:
+                ended = await conn.execute(end)
+    if ended is None:
         await freeze(conn, folded)
         await dirty.mark(conn, found)
         for one, answer, _ in answers:
             await receipts.fill(conn, one, answer)
         await receipts.keep_letters(conn, letters)
-        committed = await conn.execute(_COMMIT)
-    _check_committed(committed)
+        ended = await conn.execute(end)
+    _check_ended(ended, end)
     said.receipts |= {key_of(one): answer for one, answer, _ in answers}
+    said.tables = [table for table, items in appended.new.items() if items]
     said.changed = any(cursor.rowcount > 0 for cursor in folded.told)
 
 
@@ -153,9 +164,9 @@ async def _rolled_back_on_error(conn: AsyncConnection) -> AsyncIterator[None]:
         raise
 
 
-def _check_committed(ended: AsyncCursor) -> None:
+def _check_ended(ended: AsyncCursor, end: str = _COMMIT) -> None:
     """Postgres answers COMMIT of a transaction that has failed with ROLLBACK, and no error."""
-    if ended.statusmessage != "COMMIT":
+    if ended.statusmessage != end:
         raise psycopg.errors.InFailedSqlTransaction(f"not committed: {ended.statusmessage}")
 
 

@@ -22,8 +22,15 @@ _LIMITS = (
 
 # What says nothing of the statement, only that this connection is no more: try again on another.
 # Postgres ends a transaction that was idle for too long (a process that was stopped, or starved on
-# a busy machine) with an error that its driver counts among those of the program.
-AWAY = (psycopg.OperationalError, PoolTimeout, psycopg.errors.IdleInTransactionSessionTimeout)
+# a busy machine) with an error that its driver counts among those of the program; so it does where
+# a standby answers in the place of what it was to replace, and where a commit became a rollback.
+AWAY = (
+    psycopg.OperationalError,
+    PoolTimeout,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.InFailedSqlTransaction,
+)
 
 
 def conninfo(**extra: str) -> str:

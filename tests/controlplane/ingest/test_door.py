@@ -271,7 +271,7 @@ async def test_a_batch_that_was_not_stored_leaves_nothing_in_memory(
 ) -> None:
     """While Postgres is away every try fails: what they held must not wait for the collector."""
 
-    async def away(*_: Any) -> Any:
+    async def away(*_: Any, **__: Any) -> Any:
         raise psycopg.OperationalError("the connection is lost")
 
     await sender.send(batch(attempt()))

@@ -121,7 +121,7 @@ async def test_a_commit_that_postgres_turned_into_a_rollback_is_no_commit(sender
             await conn.execute("SELECT 1 / 0")
         ended = await conn.execute("COMMIT")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-            store._check_committed(ended)
+            store._check_ended(ended)
 
 
 def test_every_value_of_a_minute_is_added_by_some_statement() -> None:

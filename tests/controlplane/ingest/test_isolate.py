@@ -1,0 +1,181 @@
+"""A fault of one event costs that event; a fault of the control plane costs nobody anything."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controlplane.domain.rollup import MinuteSums
+from controlplane.ingest import isolate, prepare
+from controlplane.ingest.read import read_batch
+from tests.controlplane.ingest.batches import attempt, batch, encoded, now, outcome, refusal
+from tests.controlplane.ingest.conftest import Sender
+
+POISON = "poison"
+
+
+@pytest.fixture
+def faulty_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of ours that one value brings out, where minutes are summed."""
+    real = MinuteSums.add_attempt
+
+    def add(self: MinuteSums, event: Any, cost: Any) -> None:
+        if event.reason == POISON:
+            raise TypeError("no such reason")
+        real(self, event, cost)
+
+    monkeypatch.setattr(MinuteSums, "add_attempt", add)
+
+
+@pytest_asyncio.fixture
+async def refusing(sender: Sender) -> AsyncIterator[Callable[[str], Any]]:
+    """Have Postgres refuse each attempt whose reason is ``POISON`` with an error of this code."""
+
+    async def refuse(code: str) -> None:
+        await sender.query(
+            "CREATE OR REPLACE FUNCTION tests_refuse() RETURNS trigger LANGUAGE plpgsql AS $$"
+            f" BEGIN RAISE EXCEPTION 'refused here' USING ERRCODE = '{code}'; END $$"
+        )
+        await sender.query(
+            "CREATE OR REPLACE TRIGGER tests_refuse BEFORE INSERT ON attempt FOR EACH ROW"
+            f" WHEN (NEW.reason = '{POISON}') EXECUTE FUNCTION tests_refuse()"
+        )
+
+    yield refuse
+    await sender.query("DROP TRIGGER IF EXISTS tests_refuse ON attempt")
+    await sender.query("DROP FUNCTION IF EXISTS tests_refuse")
+
+
+async def test_an_event_that_cannot_be_folded_is_parted_from_its_neighbours(
+    sender: Sender, faulty_fold: None
+) -> None:
+    bad = attempt(reason=POISON)
+    receipt = await sender.send(
+        batch(attempt(), outcome(), bad, *(attempt() for _ in range(9)), refusal())
+    )
+    assert receipt["stored"] == 12
+    assert receipt["unread"] == [{"index": 2, "reason": "cannot be stored: TypeError"}]
+    assert await sender.count("attempt") == 10
+    assert await sender.rows("rollup_minute", "sum(attempts)") == [(10,)]
+    ((body,),) = await sender.rows("dead_letter", "body")
+    assert bytes(body) == encoded(bad)
+
+
+async def test_a_sum_that_a_column_cannot_hold_costs_only_what_overflows_it(
+    sender: Sender,
+) -> None:
+    """Nothing made up: a minute that is full refuses each later event of its own for ever."""
+    full = now() - timedelta(minutes=30)
+    await sender.send(batch(attempt(full)))
+    await sender.query("UPDATE rollup_minute SET attempts = 2147483647")
+    receipt = await sender.send(batch(attempt(), attempt(full), attempt(), seq=2))
+    assert receipt["stored"] == 2
+    assert receipt["unread"] == [{"index": 1, "reason": "cannot be stored: integer out of range"}]
+    alone = await sender.send(batch(attempt(full), seq=3))
+    assert (alone.get("stored", 0), len(alone["unread"])) == (0, 1)
+
+
+async def test_an_event_that_cannot_be_priced_is_parted(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = prepare.cost_of
+
+    def cost_of(event: Any, book: Any) -> Any:
+        return real(event, book) if event.reason != POISON else real(event, 1 // 0)
+
+    monkeypatch.setattr(prepare, "cost_of", cost_of)
+    receipt = await sender.send(batch(attempt(), attempt(reason=POISON), attempt()))
+    assert receipt["stored"] == 2
+    assert [one["index"] for one in receipt["unread"]] == [1]
+
+
+async def test_neighbours_in_the_same_commit_are_stored(
+    make_sender: Callable[[], Any], faulty_fold: None
+) -> None:
+    senders = [await make_sender() for _ in range(4)]
+    for one in senders:
+        await one.send(batch(attempt()))
+    bad = [attempt(), attempt(reason=POISON)]
+    receipts = await asyncio.gather(
+        *(one.send(batch(*(bad if place == 2 else [attempt()]), seq=2))
+          for place, one in enumerate(senders))
+    )  # fmt: skip
+    assert [receipt["stored"] for receipt in receipts] == [1, 1, 1, 1]
+    assert [len(receipt.get("unread", [])) for receipt in receipts] == [0, 0, 1, 0]
+
+
+async def test_what_fails_for_every_event_blames_none(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release with a fault in it: the spools hold everything until it is mended."""
+    whole = batch(attempt(), attempt(), outcome())
+    with monkeypatch.context() as patch:
+        patch.setattr(MinuteSums, "add_attempt", lambda *_: (_ for _ in ()).throw(KeyError("x")))
+        for _ in range(3):
+            assert (await sender.post(whole)).status == 500
+    assert await sender.count("dead_letter") == await sender.count("receipt") == 0
+    assert (await sender.send(whole))["stored"] == 3
+
+
+async def test_an_event_alone_is_blamed_once_others_of_its_kind_are_stored(
+    sender: Sender, make_sender: Callable[[], Any], faulty_fold: None
+) -> None:
+    bad = batch(attempt(reason=POISON))
+    other = await make_sender()
+    for _ in range(2):
+        assert (await sender.post(bad)).status == 500
+    await other.send(batch(outcome()))
+    assert (await sender.post(bad)).status == 500
+    await other.send(batch(attempt(), seq=2))
+    receipt = await sender.send(bad)
+    assert (receipt.get("stored", 0), len(receipt["unread"])) == (0, 1)
+    assert (
+        await sender.send(bad)
+        == receipt | {"server_time": (await sender.send(bad))["server_time"]} | {}
+    )
+
+
+@pytest.mark.parametrize("code", ["57014", "55P03", "53100", "53200", "58030", "25006", "57P01"])
+async def test_what_passes_by_itself_is_503_and_keeps_the_batch_whole(
+    sender: Sender, refusing: Callable[[str], Any], code: str
+) -> None:
+    """Cancelled, locked, disk full, out of memory, I/O, a standby, a shutdown."""
+    await refusing(code)
+    answer = await sender.post(batch(attempt(), attempt(reason=POISON)))
+    assert answer.status == 503, answer.body
+    assert await sender.count("dead_letter") == await sender.count("attempt") == 0
+
+
+@pytest.mark.parametrize("code", ["54000", "22003", "P0001", "XX000"])
+async def test_what_postgres_will_never_take_is_a_dead_letter(
+    sender: Sender, refusing: Callable[[str], Any], code: str
+) -> None:
+    await refusing(code)
+    receipt = await sender.send(batch(attempt(), attempt(reason=POISON), attempt()))
+    assert receipt["stored"] == 2
+    assert [one["index"] for one in receipt["unread"]] == [1]
+    assert "refused here" in receipt["unread"][0]["reason"]
+
+
+async def test_the_search_ends_when_its_time_does() -> None:
+    """Half of the events are bad and each look takes a second; what was not looked at is refused,
+    never stored unseen.
+    """
+    seconds = iter(range(1000))
+    content = [attempt(reason=POISON if n % 2 else "") for n in range(64)]
+    read = read_batch(encoded(batch(*content)), now=datetime.now(UTC), retention=timedelta(days=35))
+    seen: set[int] = set()
+
+    async def rehearse(part: Any) -> None:
+        if any(event.reason == POISON for event in part.events.values()):  # type: ignore[union-attr]
+            raise OverflowError
+        seen.update(part.events)
+
+    sieve = isolate.Sieve(read, rehearse, clock=lambda: float(next(seconds)), longest_s=20)
+    kept = await sieve.run(OverflowError())
+    assert 0 < len(kept.events) < 32
+    assert set(kept.events) == seen
+    assert sorted({*kept.events, *(one.index for one in kept.unread)}) == list(range(64))
