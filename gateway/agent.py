@@ -29,7 +29,7 @@ from gateway.live import Live
 from gateway.local_control import LocalControl
 from gateway.local_overrides import LocalOverrides, Store
 from gateway.outbox import Identity
-from gateway.report import Reporter, Sender
+from gateway.report import Accepted, Reporter, Sender
 from gateway.snapshot import SnapshotRefused
 from gateway.spool import Bounds, Spool
 from gateway.status import StatusSender
@@ -129,10 +129,23 @@ class Agent:
         def on_receipt(receipt: Receipt) -> None:
             watcher.heard_of(receipt.epoch, receipt.generation)
 
-        def sender_of(adopted: Adopted) -> Sender:
-            return Sender(contact, self._clock, adopted.outbox, known, on_receipt)
+        accepted = Accepted()
 
-        own = Sender(contact, self._clock, self.spool.outbox, known, on_receipt)
+        def sender_of(adopted: Adopted) -> Sender:
+            box = adopted.outbox
+            return Sender(
+                contact, self._clock, box, known, on_receipt, accepted=accepted, shares=True
+            )
+
+        own = Sender(
+            contact,
+            self._clock,
+            self.spool.outbox,
+            known,
+            on_receipt,
+            accepted=accepted,
+            more=self.spool.seal,
+        )
         self._reporter = Reporter(self.spool, own, self._clock)
         watcher.on_epoch = self._epoch_heard
         self._status = StatusSender(
@@ -175,18 +188,22 @@ class Agent:
 
     async def _adopt(self, sender_of: Callable[[Adopted], Sender]) -> None:
         """Look for dead workers' spools now and then, and send what they left."""
+        senders: dict[UUID, Sender] = {}
         while True:
             async with self._looking:
                 found = await asyncio.to_thread(self._find_dead)
             self._adopted += found
-            while self._adopted:
-                adopted = self._adopted[0]
+            for adopted in list(self._adopted):
                 box = adopted.outbox
                 # The first time in any case: what was restored while no worker ran is found so.
                 if self._epoch:
                     box.ask(self._epoch, always=box.identity.instance not in self._asked)
                     self._asked.add(box.identity.instance)
-                await sender_of(adopted).send_all()
+                sender = senders.setdefault(box.identity.instance, sender_of(adopted))
+                await sender.send_all()
+                if len(box):
+                    continue  # it fails, or is held: the others have their turn
+                del senders[box.identity.instance]
                 self._adopted.remove(adopted)
                 # What was lost of it stays lost after it is gone.
                 self.spool.dropped.update(box.dropped)

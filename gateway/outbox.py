@@ -2,7 +2,8 @@
 
 Invariants: a batch's events and number never change once it is here; batches leave in the order of
 their numbers, except those that are given up when a bound is reached (the oldest, those without a
-transition first), which shows at the control plane as a gap. What is given up is counted by kind.
+transition first), which shows at the control plane as a gap, and those that are held because they
+fail where others do not. What is given up is counted by kind.
 What the control plane turns out to have forgotten (a restored backup, so a new epoch) goes out
 again, under its old number.
 """
@@ -51,6 +52,13 @@ class Sealed:
     """Records that cannot be sent, as far as it has been read and they are not counted yet."""
     again: bool = False
     """It was acknowledged before, and what it lacks counted then."""
+    tries: int = 0
+    """How often it has failed."""
+    blamed: int = 0
+    """How often it has failed again although others had been accepted meanwhile."""
+    held_until: float = 0.0
+    """Others go before it until then, on the monotonic clock."""
+    _accepted: int = 0
 
     def read(self) -> records.Records:
         """Its records. Raises ``OSError`` when the file cannot be read."""
@@ -58,6 +66,13 @@ class Sealed:
             return records.read(self.text)
         assert self.path is not None
         return records.read(self.path.read_bytes())
+
+    def failed(self, accepted: int, patience: int) -> None:
+        """It has failed, when so many others had been accepted in all."""
+        self.tries += 1
+        if self.tries > patience and accepted > self._accepted:
+            self.blamed += 1
+        self._accepted = accepted
 
 
 class Outbox:
@@ -113,10 +128,24 @@ class Outbox:
             memory -= held.size if in_memory else 0
             self._give_up(held, "the spool's bound is reached")
 
-    def head(self) -> Sealed | None:
-        """The batch to send now; it is not given up while it is under way."""
-        self._sending = self._waiting[0] if self._waiting else None
+    def head(self, now: float = 0.0) -> Sealed | None:
+        """The batch to send now, on the monotonic clock: the oldest that is not held.
+
+        It is not given up while it is under way.
+        """
+        self._sending = next((one for one in self._waiting if one.held_until <= now), None)
         return self._sending
+
+    def other_than(self, batch: Sealed, now: float) -> Sealed | None:
+        """The batch to send in the place of one that fails: of the rest, what was tried least."""
+        others = [o for o in self._waiting if o is not batch and o.held_until <= now]
+        self._sending = min(others, key=lambda one: one.tries, default=None)
+        return self._sending
+
+    @property
+    def due_at(self) -> float | None:
+        """When a batch is to be sent, on the monotonic clock; None: there is none."""
+        return min((batch.held_until for batch in self._waiting), default=None)
 
     def body(self, batch: Sealed, epoch: str, generation: int) -> bytes:
         """The batch as it goes over the wire. Raises ``OSError`` when it cannot be read."""
