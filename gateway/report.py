@@ -83,7 +83,7 @@ class Sender:
         self._failed: Sealed | None = None
 
     async def send_all(self) -> None:
-        """Return when nothing is to be sent now: all is sent, or held, or others are to be tried."""
+        """Return when all is sent or held, or another outbox is to be tried."""
         while (batch := self._next()) is not None:
             wait = await self._send(batch)
             if wait > 0:

@@ -189,5 +189,7 @@ async def test_an_adopted_one_holds_up_no_other_dead_worker(
         await clock.advance_until(lambda: set(double.stored_of(boots[1])) == {1, 2, 3})
         await clock.advance_until(lambda: agent._adopted and agent._adopted[0].outbox.due_at)
         assert [len(one.outbox) for one in agent._adopted] == [1]
-    left = {one.identity.instance: len(one.outbox) for one in adopt(tmp_path / "spool", "demo")}
+    left = {
+        one.outbox.identity.instance: len(one.outbox) for one in adopt(tmp_path / "spool", "demo")
+    }
     assert left[boots[0]] == 1
