@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from controlplane.domain.sync import NOT_ON_DISK, Sync
-from controlplane.reports import wall_rows
+from controlplane.reports import background_conditions, wall_rows
 from controlplane.reports.wall import Rates
 from dashboard import present, rejections
 from dashboard.cards import Fields, iso
@@ -34,6 +34,7 @@ def strip(wall: wall_rows.Wall, fleet: Fleet, circuits: list[CircuitFacts]) -> F
         | _age(fleet)
         | _redelivering(wall)
         | rejections.fields(fleet)
+        | _work(wall)
     )
 
 
@@ -156,6 +157,16 @@ def _claim(wall: wall_rows.Wall) -> Fields:
         return {"claim": None, "claim_note": None, "claim_at": None}
     note = f": {claim.note}" if claim.note else ""
     return {"claim": claim.holder, "claim_note": note, "claim_at": iso(claim.expires_at)}
+
+
+def _work(wall: wall_rows.Wall) -> Fields:
+    """What is wrong behind the figures, the first of it in whole."""
+    work = wall.trail.work
+    found = background_conditions.faults(work) if work else []
+    if not found:
+        return {"work": None, "work_note": None}
+    more = f" · {present.count(len(found) - 1, 'more condition')}" if len(found) > 1 else ""
+    return {"work": f"{found[0].type}: {found[0].reason}.", "work_note": found[0].message + more}
 
 
 def _age(fleet: Fleet) -> Fields:

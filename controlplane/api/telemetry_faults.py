@@ -14,10 +14,11 @@ from ninja import Query, Router
 
 from controlplane.api.bodies import Moment
 from controlplane.api.door import answer
+from controlplane.api.objects import conditions_of
 from controlplane.api.overrides import actor_of
 from controlplane.api.telemetry import example
 from controlplane.models import Role
-from controlplane.reports import telemetry
+from controlplane.reports import background, background_conditions, telemetry
 
 router = Router(tags=["telemetry"])
 _LATELY = timedelta(hours=24)
@@ -29,6 +30,19 @@ _GATEWAY = Query(None, max_length=200)
 _EXAMPLE = {
     "kind": "TelemetryReport",
     "spec": {"from": "2026-11-29T03:10:00Z"},
+    "status": {
+        "conditions": [
+            {
+                "type": "WorkersAlive",
+                "status": "True",
+                "reason": "Heard",
+                "message": "beat and worker show themselves",
+                "lastTransitionTime": None,
+                "observedGeneration": None,
+            }
+        ],
+        "databaseBytes": 48234496,
+    },
     "items": [
         {
             "gateway": "demo",
@@ -74,10 +88,18 @@ def get_telemetry(request: HttpRequest, since: Moment | None = _FROM) -> HttpRes
     gateway says it had to give up, and of which kinds. ``late``: events more than an hour old when
     they came, ``skewed``: more than five minutes ahead of our clock; both are stored as sent.
     ``slotShared``: it speaks on although another process has taken its slot.
+
+    ``status.conditions``: whether beat and worker live, figures are derived in time, raw events are
+    dropped in time and days made ahead, and each job that fails: since when, and of what.
     """
     begin = since or datetime.now(UTC) - _LATELY
     items = [_lost(one) for one in telemetry.lost_telemetry(begin)]
-    return answer({"kind": "TelemetryReport", "spec": {"from": begin}, "items": items})
+    status = {
+        "conditions": conditions_of(background_conditions.conditions(background.read())),
+        "databaseBytes": background.database_bytes(),
+    }
+    report = {"kind": "TelemetryReport", "spec": {"from": begin}, "status": status}
+    return answer(report | {"items": items})
 
 
 @router.get(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from controlplane.cli import task
+from controlplane.cli import task, telemetry
 from controlplane.cli.client import OK
 from controlplane.cli.explain import kinds
 
@@ -32,7 +32,7 @@ _switchgear() {{
   fi
   if [ "$COMP_CWORD" -eq 2 ]; then
     case "$verb" in
-      get) said="{kinds} {task}" ;;
+      get) said="{kinds} {others}" ;;
       {kind_verbs}) said="{kinds}" ;;
       create) said="gateway token" ;;
       completion) said="bash zsh" ;;
@@ -68,7 +68,7 @@ def completion(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         kind_verbs=_KIND_VERBS.replace(" ", "|"),
         force_verbs="|".join(force),
         kinds=" ".join(kinds()),
-        task=task.NAMES[0],
+        others=f"{task.NAMES[0]} {telemetry.NAMES[0]}",
         ask_s=ASK_S,
     )
     print((_ZSH if options.shell == "zsh" else "") + script, end="")

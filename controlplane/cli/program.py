@@ -90,7 +90,8 @@ def _reading(verbs: Any) -> None:
         about = "the same as get --watch: print what changes" if watches else "list, or show one"
         one = _verb(verbs, name, read.get, about, "table wide json yaml name")
         one.add_argument(
-            "kind", help="gateways, circuits, overrides, policies, budgets, routes, task ..."
+            "kind",
+            help="gateways, circuits, overrides, policies, budgets, routes, task, telemetry ...",
         )
         one.add_argument("name", nargs="?")
         one.add_argument("-a", "--all", action="store_true", help="overrides that ended, too")

@@ -10,7 +10,7 @@ import argparse
 import time
 from typing import Any
 
-from controlplane.cli import task
+from controlplane.cli import task, telemetry
 from controlplane.cli.client import DIFFERS, OK, USAGE, Client, Failed, path_of
 from controlplane.cli.force import follow
 from controlplane.cli.kinds import Kind, kind_of, name_of, refusals, refused_parts, rejected, target
@@ -35,6 +35,8 @@ def get(client: Client, options: argparse.Namespace) -> int:
     """List a kind, or show one. DIFFERS when an instance refuses something that is shown."""
     if options.kind.lower() in task.NAMES:
         return task.get(client, options)
+    if options.kind.lower() in telemetry.NAMES:
+        return telemetry.get(client, options)
     kind = kind_of(options.kind)
     if options.name and options.watch and kind.path in _FOLLOWED:
         return follow(client, kind.path, options.name, options.timeout)

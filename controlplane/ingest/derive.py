@@ -142,10 +142,14 @@ def pass_finished(conn: Connection, grain: str, upto: datetime) -> None:
 def _derive_some(conn: Connection, grain: str, now: datetime, before: datetime = _EVER) -> int:
     with conn.transaction():
         rows = conn.execute(_TAKE, (grain, before, _AT_ONCE[grain])).fetchall()
-        if grain == "minute" and rows:
-            _derive_minutes(conn, [row[0] for row in rows], now)
-        elif rows:
-            _derive_kept(conn, rows[0][0], _derive_one_hour)
+        try:
+            if grain == "minute" and rows:
+                _derive_minutes(conn, [row[0] for row in rows], now)
+            elif rows:
+                _derive_kept(conn, rows[0][0], _derive_one_hour)
+        except Exception as error:
+            error.add_note(f"deriving the {grain} of {rows[0][0]:%Y-%m-%d %H:%M} UTC")
+            raise
     return len(rows)
 
 

@@ -16,8 +16,10 @@ from typing import Any
 import msgspec
 from django.db import connection
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controlplane.models.pool import named_sql, pool
+from controlplane.reports import background
 from controlplane.reports.wall_rows import MinuteRow, Now, Trail, Wall
 
 _SQL = Path(__file__).parent / "sql"
@@ -112,7 +114,8 @@ def read() -> Wall:
         cursor.execute(named_sql(NOW))
         now = _now(cursor.fetchone())
         cursor.execute(named_sql(TRAIL), trail_values())
-        return Wall(now, _trail(cursor.fetchone()))
+        trail = _trail(cursor.fetchone())
+    return Wall(now, replace(trail, work=background.read()))
 
 
 def read_past(at: datetime) -> Wall:
@@ -142,6 +145,7 @@ async def read_now() -> Now:
 
 
 async def read_trail() -> Trail:
-    """The last quarter of an hour, over the process's pool."""
+    """The last quarter of an hour, and how the work behind it fares, over the process's pool."""
     async with (await pool()).connection() as conn:
-        return _trail(await (await conn.execute(named_sql(TRAIL), trail_values())).fetchone())
+        trail = _trail(await (await conn.execute(named_sql(TRAIL), trail_values())).fetchone())
+        return replace(trail, work=await background.read_on(conn))

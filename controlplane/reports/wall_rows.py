@@ -13,6 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from controlplane.domain.circuit import Circuit
+from controlplane.reports.background import Work
 
 
 class GatewayRow(Struct, frozen=True):
@@ -290,6 +291,8 @@ class Trail(Struct, frozen=True, kw_only=True):
     peak: Peak | None
     redelivering: list[Redelivering] = []
     tails: list[TailRow] = []
+    work: Work | None = None
+    """Of the present alone: how what derives the figures fares."""
 
 
 class Wall(Struct, frozen=True):

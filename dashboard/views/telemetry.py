@@ -14,9 +14,10 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from controlplane.api.objects import conditions_of
 from controlplane.models import Gateway, Role
-from controlplane.reports import telemetry
-from dashboard import present
+from controlplane.reports import background, background_conditions, telemetry
+from dashboard import objects, present
 from dashboard.views.page import person_of, room, show
 
 _LATELY = timedelta(hours=24)
@@ -37,12 +38,20 @@ def listing(request: HttpRequest) -> HttpResponse:
     letters = telemetry.dead_letters(now - _LATELY, now, name or None, _MOST_LETTERS)
     context = {
         "gateway": name,
+        "object": None if name else {"conditions": _conditions()},
+        "database": None if name else background.database_bytes(),
         "lost": lost,
         "words": _words(lost),
         "letters": [_letter(one, operator) for one in letters],
         "most": _MOST_LETTERS if len(letters) == _MOST_LETTERS else None,
     }
     return show(request, "telemetry/list.html", context, at="gateways")
+
+
+def _conditions() -> list[objects.Line]:
+    """Of the work behind all figures, as the API says it."""
+    found = background_conditions.conditions(background.read())
+    return objects.conditions({"status": {"conditions": conditions_of(found)}})
 
 
 def _words(lost: list[telemetry.Lost]) -> list[str]:
