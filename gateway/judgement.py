@@ -14,6 +14,7 @@ from controlplane.domain import usage
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.classify import Context, Observation, classify
 from controlplane.domain.pace import remaining
+from controlplane.domain.usage_stream import delivered_tokens
 from controlplane.domain.verdict import Verdict
 from controlplane.wire.events import Billing
 from gateway.asked import Asked
@@ -88,7 +89,7 @@ def _used(
     if seen.status is not None and seen.fault is None:
         tokens = usage.tokens(provider, body)
         if tokens.input is None or tokens.output is None:
-            output = usage.estimate_tokens(len(seen.body or b""))
+            output = delivered_tokens(seen.body or b"")
             prompt = asked.prompt_estimate()
             tokens = usage.fill(tokens, prompt_estimate=prompt, output_estimate=output)
         if tokens.estimated and not verdict.ok:
@@ -103,10 +104,7 @@ def _used(
 def _served(body: Mapping[str, Any] | None, seen: Seen) -> tuple[str | None, str | None]:
     if seen.stream is not None:
         return seen.stream.usage.served_model, seen.stream.usage.service_tier
-    if body is None:
-        return None, None
-    model, tier = body.get("model"), body.get("service_tier")
-    return (model if isinstance(model, str) else None), (tier if isinstance(tier, str) else None)
+    return usage.Served() if body is None else usage.served(body)
 
 
 def _rest_s(observation: Observation, verdict: Verdict) -> float:

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 LONG = 64 * 1024
+# That they are there says what the usage beside them counts.
+_ONLY_THERE = frozenset({"data", "embeddings", "results"})
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -36,6 +38,8 @@ def outline(body: bytes) -> dict[str, Any]:
             found[name] = msgspec.json.decode(raw)
         elif name in ("choices", "candidates"):
             found[name] = [_ended(choice) for choice in _CHOICES.decode(raw)]
+        elif name in _ONLY_THERE and bytes(memoryview(raw)[:1]) == b"[":
+            found[name] = []
     return found
 
 

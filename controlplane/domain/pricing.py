@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
@@ -136,7 +136,8 @@ class PriceBook:
             lambda: defaultdict(list)
         )
         for price in sorted(prices, key=lambda row: row.valid_from):
-            by_model[price.provider, price.model, price.tier][price.token_kind].append(price)
+            key = price.provider, price.model, _tier(price.tier)
+            by_model[key][price.token_kind].append(price)
         self._prices = {key: dict(kinds) for key, kinds in by_model.items()}
         self._rates: dict[str, list[RateRow]] = defaultdict(list)
         for rate in sorted(rates, key=lambda row: row.day):
@@ -146,7 +147,8 @@ class PriceBook:
         self._remembered: dict[tuple[str, str, str, int], Found | None] = {}
 
     def find(self, provider: str, model: str, tier: str, at: datetime) -> Found | None:
-        """Prices of ``model``, else of its undated name; at its tier, else at the general one."""
+        """Prices of ``model`` as it is written, else of the plain name behind it (``_names``); at
+        its tier, else at the general one."""
         key = (provider, model, tier, bisect_right(self._changes, at))
         try:
             return self._remembered[key]
@@ -159,8 +161,8 @@ class PriceBook:
         return found
 
     def _look_up(self, provider: str, model: str, tier: str, at: datetime) -> Found | None:
-        tier = "" if tier in _STANDARD_TIERS else tier
-        for name in dict.fromkeys((model, _DATED.sub("", model))):
+        tier = _tier(tier)
+        for name in _names(provider, model):
             for wanted in dict.fromkeys((tier, "")):
                 kinds = self._prices.get((provider, name, wanted), {})
                 rows = {k: row for k, dated in kinds.items() if (row := _in_force(dated, at))}
@@ -226,6 +228,23 @@ class PriceBook:
             return Cost(native, currency, None, CostStatus.UNPRICED, price_id, None, found.key)
         gbp = EXACT.multiply(native, rate.gbp)
         return Cost(native, currency, gbp, status, price_id, rate.id, found.key)
+
+
+def _tier(tier: str) -> str:
+    """The tier that everybody gets has many names and one price."""
+    tier = tier.lower()
+    return "" if tier in _STANDARD_TIERS else tier
+
+
+def _names(provider: str, model: str) -> Iterator[str]:
+    """The names by which one served model may stand in the book, the most exact first.
+
+    Without the date of its snapshot, without the path that some doors put before it, in small
+    letters: each of them still names that model, and no other.
+    """
+    bare = model.removeprefix("models/").removeprefix(f"{provider}/")
+    names = [way for name in (model, bare) for way in (name, _DATED.sub("", name))]
+    return iter(dict.fromkeys([*names, *(name.lower() for name in names)]))
 
 
 def _in_force(dated: list[PriceRow], at: datetime) -> PriceRow | None:

@@ -1,16 +1,33 @@
-"""Reads single counts out of a usage object, whatever a provider has put there.
+"""Disjoint token counts, and how single counts are read out of whatever a provider has put there.
 
-Invariant: what comes out is None or a whole number from 0 to ``MOST_TOKENS``; a value that cannot
-be a count is remembered as such and never repaired.
+Invariant: what is read is None or a whole number from 0 to ``MOST_TOKENS``; a value that cannot be
+a count is remembered as such and never repaired.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 # No model reads or writes this much in one call: a larger count is a broken counter.
 MOST_TOKENS = 1_000_000_000
+_LONGEST_NUMBER = len(str(MOST_TOKENS))
+
+
+class Tokens(NamedTuple):
+    """Disjoint counts of one attempt; None is not known.
+
+    ``estimated``: some count is our estimate, not the provider's. ``invalid``: the provider's own
+    numbers contradict each other or cannot be; what could be kept of them was kept.
+    """
+
+    input: int | None
+    cached_read: int | None
+    cache_write: int | None
+    output: int | None
+    reasoning_in_output: int | None
+    estimated: bool = False
+    invalid: bool = False
 
 
 class Counts:
@@ -31,15 +48,18 @@ class Counts:
             value = part.get(name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                break
-            if 0 <= value <= MOST_TOKENS and value == int(value):
-                return int(value)
-            break
-        else:
-            return None
-        self.invalid = True
+            count = _count(value)
+            self.invalid = self.invalid or count is None
+            return count
         return None
+
+    def first(self, *names: str, parts: tuple[str, ...] = ()) -> int:
+        """The first of ``names`` in the first of ``parts`` that has one, else in the object itself;
+        0 where it is nowhere: what providers leave out of the parts of a whole is nothing."""
+        for part in parts:
+            if (found := self.get(*names, within=part)) is not None:
+                return found
+        return self.get(*names) or 0
 
     def without(self, whole: int | None, *parts: int) -> int | None:
         """``whole`` minus its parts, clamped at 0 and flagged when the parts are larger."""
@@ -48,3 +68,14 @@ class Counts:
         left = whole - sum(parts)
         self.invalid = self.invalid or left < 0
         return max(left, 0)
+
+
+def _count(value: Any) -> int | None:
+    """A number, also written 12.0 or "12" as some proxies do; None for what cannot be a count."""
+    if isinstance(value, str):
+        if not (value.isascii() and value.isdigit() and len(value) <= _LONGEST_NUMBER):
+            return None
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value <= MOST_TOKENS and value == int(value) else None

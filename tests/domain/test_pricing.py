@@ -49,6 +49,10 @@ BOOK = PriceBook(
         price(9, "crowns", "input", "1", currency="SEK"),
         price(10, "mixed", "input", "1"),
         price(11, "mixed", "output", "1", currency="EUR"),
+        price(12, "named", "input", "3", tier="standard"),
+        price(13, "named", "request", "5000"),
+        price(14, "free", "input", "0"),
+        price(15, "free", "output", "0"),
     ],
     [
         RateRow(21, "USD", date(2026, 11, 1), Decimal("0.75")),
@@ -109,8 +113,24 @@ def test_it_multiplies_each_kind_by_its_price_and_the_rate_of_the_day() -> None:
         (Tokens(output=1_000_000), {"served_model": "gpt-4o-20240806"}, "priced", "10"),
         (Tokens(output=1_000_000), {"at": BEGUN + timedelta(days=1)}, "priced", "8"),
         (Tokens(), {}, "priced", "0"),
+        # the same model under another name, and the same tier
+        (Tokens(output=1_000_000), {"served_model": "models/gpt-4o"}, "priced", "10"),
+        (Tokens(output=1_000_000), {"served_model": "openai/gpt-4o-2024-08-06"}, "priced", "10"),
+        (Tokens(output=1_000_000), {"served_model": "GPT-4o"}, "priced", "10"),
+        (Tokens(output=1_000_000), {"served_model": "gpt-4o-latest"}, "priced", "10"),
+        (Tokens(output=1_000_000), {"served_model": "azure/gpt-4o"}, "unpriced", None),
+        (Tokens(output=1_000_000), {"served_model": "gpt-4o-mini"}, "unpriced", None),
+        (Tokens(input=1_000_000), {"tier": "FLEX"}, "priced", "1.25"),
+        *[(Tokens(output=1_000_000), {"tier": tier}, "priced", "10")
+          for tier in ("auto", "standard", "on_demand", "Default")],
+        # a tier for everybody may have its name in the book; a fee a call
+        (Tokens(input=1_000_000), {"model": "named"}, "priced", "3.005"),
+        (Tokens(), {"model": "named", "billing": "not_billed"}, "not_billed", "0"),
+        # a price of 0 is a price
+        (Tokens(input=7, output=9), {"model": "free"}, "priced", "0"),
+        (Tokens(output=7), {"tier": "flex", "at": BEGUN + timedelta(days=2)}, "priced", "0.000035"),
     ],
-)
+)  # fmt: skip
 def test_it_says_how_far_an_amount_can_be_trusted(
     usage: Tokens | None, over: dict[str, object], status: str, native: str | None
 ) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 from controlplane.domain.breaker import Breaker, BreakerPolicy, Mode, Outcome, Permit, State
 from controlplane.domain.budget import BudgetPolicy, Level
 from controlplane.domain.budgets import Budgets
+from controlplane.domain.classify.rules import RULES
 from controlplane.domain.gate import Refusal
 from controlplane.domain.rest import Rest
-from controlplane.domain.verdict import Kind, Scope, Verdict
+from controlplane.domain.verdict import Scope, Verdict
 
 STATES = {State.CLOSED: "closed", State.OPEN: "open", State.HALF_OPEN: "half_open"}
 MODES = {
@@ -33,18 +34,13 @@ NO_BURST_LIMIT = 10**6
 
 NOT_ASSERTED = {"invariants": "prose about the whole run; the property tests hold them"}
 
-_COUNTED, _KEY, _REQUEST = (True, Scope.PROVIDER), (False, Scope.KEY), (False, Scope.REQUEST)
-REASONS = {
-    "success": (False, Scope.REQUEST),
-    **dict.fromkeys(("overloaded", "server_error", "timeout", "connect", "reset", "dns"), _COUNTED),
-    **dict.fromkeys(("truncated_stream", "tls"), _COUNTED),
-    **dict.fromkeys(("upstream_error", "model_not_ready", "model_overloaded"), (True, Scope.MODEL)),
-    "rate_limited": (True, Scope.KEY),
-    **dict.fromkeys(("quota_exhausted", "spend_cap", "auth", "permission", "billing"), _KEY),
-    **dict.fromkeys(("model_not_found", "model_retired"), (False, Scope.MODEL)),
-    **dict.fromkeys(("invalid_request", "bad_request", "request_too_large"), _REQUEST),
-    **dict.fromkeys(("context_length", "content_filtered", "conflict"), _REQUEST),
-    **dict.fromkeys(("client_cancelled", "client_deadline", "local_pool"), _REQUEST),
+# What the cases call a reason that the classifier calls otherwise.
+ALIASES = {
+    "success": "ok",
+    "billing": "quota_exhausted",
+    "model_retired": "model_not_found",
+    "bad_request": "invalid_request",
+    "content_policy": "content_filtered",
 }
 
 
@@ -177,9 +173,9 @@ def scoped_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
 
 def verdict_for(reason: str, retry_after_s: float | None) -> Verdict:
     """A verdict with that reason, as the classifier would give it."""
-    counts, scope = REASONS[reason]
-    kind = Kind.SUCCESS if reason == "success" else Kind.RETRYABLE if counts else Kind.PERMANENT
-    return Verdict(kind, reason, counts, counts, scope, retry_after_s)
+    reason = ALIASES.get(reason, reason)
+    rule = RULES[reason]
+    return Verdict(rule.kind, reason, rule.retryable, rule.counts, rule.scope, retry_after_s)
 
 
 def retry_budget_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:

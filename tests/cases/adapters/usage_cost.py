@@ -4,21 +4,25 @@ counts of attempts through ``domain.rollup``.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from controlplane.domain.classify import Context, Observation, classify
+from controlplane.domain.classify import Cause, Context, Fault, Observation, Phase, classify
 from controlplane.domain.pricing import Cost, CostStatus, PriceBook, PriceRow, RateRow
 from controlplane.domain.rollup import MinuteSums
-from controlplane.domain.usage import NOTHING, Tokens, client_asked_for_usage, tokens
+from controlplane.domain.usage import NOTHING, Tokens, client_asked_for_usage, served, tokens
 from controlplane.domain.usage_stream import StreamUsage, total
 from controlplane.domain.verdict import Kind
 from controlplane.wire.events import Attempt
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = {"cached_input": "cached_read"}
+TIERS = frozenset({"flex", "priority", "batch", "scale", "default", "standard"})
+# Nothing of the request had left: by what the case calls the fault, or the phase it stood in.
+NEVER_SENT = re.compile(r"refused|unreachable|dns|resolv|connect(?!ion)|tls|pool", re.IGNORECASE)
 # The status of a request of several attempts is the least certain one among them.
 LEAST_CERTAIN = (
     CostStatus.INVALID_USAGE,
@@ -28,7 +32,11 @@ LEAST_CERTAIN = (
     CostStatus.PRICED,
     CostStatus.NOT_BILLED,
 )
-OUTCOMES = {Kind.SUCCESS: "success", Kind.CLIENT_CANCELLED: "client_cancelled"}
+OUTCOMES = {
+    Kind.SUCCESS: "success",
+    Kind.PARTIAL: "partial",
+    Kind.CLIENT_CANCELLED: "client_cancelled",
+}
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
@@ -61,24 +69,38 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
 
 def cost_of(given: dict[str, Any], attempt: dict[str, Any]) -> Cost:
     """One attempt through the price book of its case."""
+    used = tokens_of(given["provider"], attempt)
     return book_of(given).cost(
-        tokens_of(given["provider"], attempt),
+        used,
         provider=given["provider"],
         model=given["requested_model"],
         served_model=attempt.get("served_model"),
-        tier=attempt.get("service_tier") or "",
+        tier=tier_of(attempt),
         at=BEGUN,
-        billing="not_billed" if (attempt.get("status") or 0) >= 400 else "billed",
+        billing="not_billed" if used == NOTHING else "billed",
     )
+
+
+def tier_of(attempt: dict[str, Any]) -> str:
+    """The tier that was billed: as the case has it, or as the answer says it."""
+    if attempt.get("service_tier"):
+        return str(attempt["service_tier"])
+    if attempt.get("stream") is not None:
+        reader = StreamUsage("")
+        for event in attempt["stream"]:
+            reader.feed(event.get("data"))
+        return reader.service_tier or ""
+    return served({"usage": attempt.get("usage")}).tier or ""
 
 
 def book_of(given: dict[str, Any]) -> PriceBook:
     """The case's table as dated rows; the pound is set to par, so that a rate is always there."""
     rows = [
-        (model, tier, KINDS.get(kind, kind), Decimal(amount))
+        (model, tier, KINDS.get(kind, kind), Decimal(str(amount)))
         for key, kinds in given["price_table_per_million"].items()
-        for model, _, tier in [key.partition(":")]
+        for model, tier in [model_and_tier(key)]
         for kind, amount in kinds.items()
+        if amount is not None
     ]
     currency = given["currency"]
     return PriceBook(
@@ -88,6 +110,12 @@ def book_of(given: dict[str, Any]) -> PriceBook:
         ],
         [RateRow(1, currency, date(2026, 1, 1), Decimal(1))],
     )
+
+
+def model_and_tier(key: str) -> tuple[str, str]:
+    """A key may end in ``:tier``; models have colons of their own (``llama3:8b``)."""
+    model, _, tier = key.rpartition(":")
+    return (model, tier) if model and tier in TIERS else (key, "")
 
 
 def summed(costs: list[Cost]) -> dict[str, Any]:
@@ -142,23 +170,33 @@ def tokens_of(provider: str, attempt: dict[str, Any]) -> Tokens:
     if attempt.get("usage") is not None:
         return tokens(provider, attempt["usage"], prompt_estimate=prompt)
     # An error answer, or a connection that was never made, used nothing; what was sent and then
-    # lost used an amount that nobody told us.
+    # lost is estimated from the prompt, where that is known.
     status, error = attempt.get("status"), attempt.get("error") or {}
-    if (status or 0) >= 400 or (status is None and "connect" in str(error).lower()):
+    if (status or 0) >= 400 or (status is None and NEVER_SENT.search(str(error))):
         return NOTHING
-    return tokens(provider, None, prompt_estimate=prompt)
+    lost = None if status is not None or prompt is None else 0
+    return tokens(provider, None, prompt_estimate=prompt, output_estimate=lost)
 
 
 def outcome_of(provider: str, attempt: dict[str, Any]) -> str:
     """How the request ended: the outcome of its last attempt."""
-    left = str(attempt.get("ended") or "").startswith("client_disconnect")
+    ended = str(attempt.get("ended") or "")
+    left = ended.startswith("client_disconnect")
+    cut = None
+    if ended and not left:
+        cause = Cause.TIMEOUT if "timeout" in ended else Cause.CLOSED
+        cut = Fault(Phase.READING_BODY, cause)
     verdict = classify(
         Observation(
             provider,
             datetime(2026, 1, 1, tzinfo=UTC),
             status=attempt.get("status"),
             body={"error": attempt["error"]} if attempt.get("error") else None,
-            context=Context(client_connected=not left),
+            fault=cut,
+            context=Context(
+                client_connected=not left,
+                bytes_sent_to_client=1 if cut and attempt.get("stream") else 0,
+            ),
         )
     )
     return OUTCOMES.get(verdict.kind, "failed")
