@@ -82,6 +82,8 @@ def failed(stop: Stop, seen: Seen | None, headers: Mapping[str, str]) -> web.Res
         )
     status = 504 if stop.reason == "timeout" else 502
     text = f"the provider did not serve this request: {stop.reason}"
+    if stop.reason == "untrusted_certificate":
+        text = "this gateway does not trust the provider's certificate; its log says why"
     return error(
         status, text, kind="upstream_error", code=stop.reason, headers=headers, retry_after_s=after
     )

@@ -34,10 +34,14 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """The control plane's address and this gateway's token."""
+    """The control plane's address and this gateway's token.
+
+    ``ca``: certificates of authorities that are trusted beside the host's, as PEM text.
+    """
 
     url: str
     token: str = field(repr=False)
+    ca: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class Provider:
     is kept for probes of a half-open breaker.
     ``ask_usage``: its streams tell their usage when asked; switch it off for a server that takes
     ``stream_options`` for an error.
+    ``ca``: certificates of authorities that are trusted beside the host's, as PEM text.
     """
 
     name: str
@@ -93,6 +98,7 @@ class Provider:
     connections: int = 128
     ask_usage: bool = True
     max_concurrent: int | None = None
+    ca: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

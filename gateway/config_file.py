@@ -30,6 +30,7 @@ from gateway.config import (
     Target,
 )
 from gateway.table import ConfigError, Table
+from gateway.trust import Untrusted, authorities, missing_store
 
 __all__ = ["ConfigError", "load", "parse"]
 
@@ -90,11 +91,12 @@ def _control_plane(table: Table) -> ControlPlane | None:
     url = table.text("url", "", longest=2000).rstrip("/")
     token = _secret(table, "token")
     if not url:
+        table.text("ca_file", "", longest=4000)
         return table.done(None)
     _http_url(table, "url", url)
     if not token:
         raise table.error("token", "is required beside url (or token_env)")
-    return table.done(ControlPlane(url, token))
+    return table.done(ControlPlane(url, token, _ca(table, "url", url)))
 
 
 def _limits(table: Table) -> Limits:
@@ -138,6 +140,7 @@ def _provider(table: Table) -> Provider:
             connections,
             ask_usage=table.flag("ask_usage", True),
             max_concurrent=table.maybe_whole("max_concurrent", most=1_000_000),
+            ca=_ca(table, "base_url", base_url),
         )
     )
 
@@ -212,6 +215,21 @@ def _http_url(table: Table, key: str, url: str) -> None:
         raise table.error(key, f"expected http://host[:port][/path] or https, got {url!r}")
     if parts.query or parts.fragment or parts.username:
         raise table.error(key, "must have no query, fragment or user name")
+
+
+def _ca(table: Table, key: str, url: str) -> str:
+    """The text of ``ca_file``. Without one an https ``url`` needs the host's own certificates."""
+    path = table.text("ca_file", "", longest=4000)
+    secure = urlsplit(url).scheme == "https"
+    if path and not secure:
+        raise table.error("ca_file", f"is for https, and {key} is {url!r}")
+    try:
+        text = authorities(Path(path)) if path else ""
+    except Untrusted as error:
+        raise table.error("ca_file", f"{path}: {error}") from error
+    if secure and not path and (lack := missing_store(table.variable)):
+        raise table.error(key, f"{url!r} cannot be checked: {lack}; or name its CA in ca_file")
+    return text
 
 
 def _unique(what: str, items: tuple[N, ...]) -> tuple[N, ...]:

@@ -6,6 +6,9 @@ up is gone at once, whether or not the provider reads.
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import termios
 from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -34,11 +37,34 @@ _PROGRESS: ContextVar[Progress] = ContextVar("progress")
 
 def cut(connection: Connection) -> None:
     """Close a connection now. What was not sent yet is dropped: ``close`` alone would keep it, and
-    the connection, until the provider has read it, which one that hangs never does."""
+    the connection, until the provider has read it, which one that hangs never does. With TLS it
+    would also wait for the provider's own goodbye, half a minute, while that goes on writing."""
     transport = connection.transport
-    if transport is not None and transport.get_write_buffer_size():
+    if transport is not None and (transport.get_write_buffer_size() or _is_tls(transport)):
         transport.abort()
     connection.close()
+
+
+def is_all_sent(transport: asyncio.Transport) -> bool:
+    """False while something of what was written has not left this process.
+
+    TLS hands its bytes on to a transport of its own, which nobody else can see: there the kernel is
+    asked what the peer has not acknowledged yet, and no answer counts as no.
+    """
+    if transport.get_write_buffer_size():
+        return False
+    if not _is_tls(transport):
+        return True
+    unsent = bytearray(4)
+    try:
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, unsent)
+    except (OSError, ValueError):
+        return False
+    return not any(unsent)
+
+
+def _is_tls(transport: asyncio.Transport) -> bool:
+    return transport.get_extra_info("sslcontext") is not None
 
 
 class Handler(OnlyWhenPaused, ResponseHandler):
@@ -62,8 +88,7 @@ class Connector(aiohttp.TCPConnector):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        handler: type[ResponseHandler] = Handler
-        self._factory = partial(handler, loop=self._loop)
+        self._factory = partial(self._connected)
 
     async def clean(self, request: aiohttp.ClientRequest, progress: Progress) -> Connection:
         """A connection on which nothing waits to be read.
@@ -107,8 +132,17 @@ class Connector(aiohttp.TCPConnector):
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: ClientTimeout
     ) -> ResponseHandler:
-        _PROGRESS.get().reused = False
+        progress = _PROGRESS.get()
+        progress.reused, progress.secure = False, req.is_ssl()
         return await super()._create_connection(req, traces, timeout)
+
+    def _connected(self) -> ResponseHandler:
+        """There is a connection: its protocol. With TLS the handshake is still to come."""
+        progress = _PROGRESS.get()
+        if progress.secure:
+            progress.phase = Phase.TLS
+        handler: type[ResponseHandler] = Handler
+        return handler(loop=self._loop)
 
     async def _resolve_host(
         self, host: str, port: int, traces: Sequence[Trace] | None = None

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import aiohttp
 
 from controlplane.domain.durations import instant, number
+from gateway import trust
 from gateway.config import ControlPlane
 from gateway.short_requests import Connector, Endpoint, ask
 
@@ -52,6 +53,7 @@ class Contact:
         self._config = f"{self._base}/gateways/{quote(gateway, safe='')}/config"
         self._instances = f"{self._base}/gateways/{quote(gateway, safe='')}/instances"
         self._headers = {"Authorization": f"Bearer {control_plane.token}"}
+        self._ca = control_plane.ca
         self._connector: Connector | None = None
         self._session: aiohttp.ClientSession | None = None
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
@@ -96,6 +98,7 @@ class Contact:
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
+                ssl=trust.context(self._ca) if self._ca else True,
             )
         try:
             yield Stream(response)
@@ -116,7 +119,7 @@ class Contact:
         endpoint = self._endpoints.get((method, url))
         if endpoint is None:  # three in the life of a process, the boot id being its own
             fixed = self._headers if body is None else self._headers | _JSON
-            endpoint = self._endpoints[method, url] = Endpoint(method, url, fixed)
+            endpoint = self._endpoints[method, url] = Endpoint(method, url, fixed, self._ca)
         with _no_answer():
             whole = await ask(
                 self._connector,
@@ -153,6 +156,8 @@ def _no_answer() -> Iterator[None]:
     """The one table from this transport's failures to ours."""
     try:
         yield
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise NoAnswer(trust.told(error, "control_plane.ca_file")) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise NoAnswer(f"{type(error).__name__}: {error}") from error
 

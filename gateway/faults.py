@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from controlplane.domain.classify import Cause, Fault, Phase
+from gateway import trust
 
 
 class MalformedStream(Exception):
@@ -26,10 +27,11 @@ class AnswerTooLarge(Exception):
 
 @dataclass(slots=True)
 class Progress:
-    """How far one call has come, kept up to date by the client's trace signals."""
+    """How far one call has come, kept up to date by the connector. ``secure``: TLS is spoken."""
 
     phase: Phase = Phase.CONNECTING
     reused: bool = False
+    secure: bool = False
 
     @property
     def left_us(self) -> bool:
@@ -42,9 +44,9 @@ _TABLE: tuple[tuple[type[BaseException], Phase | None, Cause | None], ...] = (
     (aiohttp.ConnectionTimeoutError, Phase.CONNECTING, Cause.TIMEOUT),
     (aiohttp.ServerTimeoutError, None, Cause.TIMEOUT),
     (aiohttp.ClientConnectorDNSError, Phase.RESOLVING, Cause.NAME),
-    (aiohttp.ClientConnectorCertificateError, Phase.TLS, Cause.CERTIFICATE),
+    (aiohttp.ClientConnectorCertificateError, Phase.TLS, None),
     (aiohttp.ClientSSLError, Phase.TLS, Cause.OTHER),
-    (aiohttp.ClientConnectorError, Phase.CONNECTING, None),
+    (aiohttp.ClientConnectorError, None, None),
     (aiohttp.ServerDisconnectedError, None, Cause.CLOSED),
     (aiohttp.ClientConnectionResetError, None, Cause.RESET),
     (aiohttp.ClientOSError, None, None),
@@ -79,7 +81,9 @@ def fault_of(error: BaseException, progress: Progress, *, self_inflicted: bool =
         ((phase, cause) for kind, phase, cause in _TABLE if isinstance(error, kind)),
         (None, Cause.OTHER),
     )
-    if cause is None:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = Cause.CERTIFICATE if trust.known_here(error) else Cause.UNTRUSTED
+    elif cause is None:
         number = error.errno if isinstance(error, OSError) else None
         cause = _BY_ERRNO.get(number or 0, Cause.RESET if progress.left_us else Cause.OTHER)
     return Fault(

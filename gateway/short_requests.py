@@ -23,7 +23,8 @@ from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-from gateway.connections import Handler, cut
+from gateway import trust
+from gateway.connections import Handler, cut, is_all_sent
 
 KEEP_ALIVE_S = 30.0
 """Longer than the pause between two reports, shorter than what servers and proxies keep (60 s)."""
@@ -49,11 +50,13 @@ class Connector(aiohttp.TCPConnector):
 class Endpoint(aiohttp.ClientRequest):
     """Where requests of one kind go, and the part of their head that is always the same.
 
-    What the connector asks for; nothing is ever sent by the library itself.
+    What the connector asks for; nothing is ever sent by the library itself. ``ca``: PEM text of
+    authorities that are trusted beside the host's.
     """
 
-    def __init__(self, method: str, url: str, headers: Mapping[str, str]) -> None:
-        super().__init__(method, URL(url), loop=asyncio.get_running_loop())
+    def __init__(self, method: str, url: str, headers: Mapping[str, str], ca: str = "") -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(method, URL(url), loop=loop, ssl=trust.context(ca) if ca else True)
         self._key = super().connection_key
         lines = {"Host": self.headers["host"], **headers}
         self._begin = f"{method} {self.url.raw_path_qs} HTTP/1.1\r\n" + _lines(lines)
@@ -119,7 +122,7 @@ async def _asked(connection: Connection, request: bytes, most_bytes: int) -> Who
         if size > most_bytes:
             raise aiohttp.ClientPayloadError(f"the answer is longer than {most_bytes} bytes")
         pieces.append(piece)
-    if transport.get_write_buffer_size():
+    if not is_all_sent(transport):
         cut(connection)  # answered before it had read the whole request
     else:
         connection.release()

@@ -12,6 +12,7 @@ the 340 us of a plain call (measured), the sending and the reading not counted.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -27,13 +28,15 @@ from multidict import istr
 from yarl import URL
 
 from controlplane.domain.classify import Phase
-from gateway import upload
+from gateway import trust, upload
 from gateway.config import Config, Key, Provider
-from gateway.connections import Connector, cut
+from gateway.connections import Connector, cut, is_all_sent
 from gateway.faults import Progress
 from gateway.opaque import Unread
 from gateway.outgoing import Outgoing
 from gateway.time_limits import TimeLimits
+
+log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 15.0
 _MOST_URLS = 1000
@@ -71,6 +74,7 @@ class Upstream:
         self.providers = {provider.name: provider for provider in config.providers}
         self._places: dict[tuple[str, str], _Place] = {}
         self._in_flight: Counter[str] = Counter()
+        self._certificates: Counter[str] = Counter()
         self._calls = 0
         self._connector: Connector | None = None
 
@@ -78,6 +82,8 @@ class Upstream:
         """Make the connection pool; needs the running loop."""
         loop = asyncio.get_running_loop()
         self.time_limits, self.outgoing = TimeLimits(loop), Outgoing(loop)
+        for ca in {provider.ca for provider in self.providers.values() if provider.ca}:
+            trust.context(ca)  # reads the host's store, for which no call should wait
         self._connector = Connector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=30)
 
     async def close(self) -> None:
@@ -115,7 +121,11 @@ class Upstream:
         assert self._connector is not None
         place = self._place(call)
         head = place.head(call, passed_on)
-        connection = await self._connector.clean(place, progress)
+        try:
+            connection = await self._connector.clean(place, progress)
+        except aiohttp.ClientConnectorCertificateError as error:
+            self._tell(call.provider.name, error)
+            raise
         progress.phase = Phase.AWAITING_HEADERS
         try:
             protocol, transport = connection.protocol, connection.transport
@@ -144,11 +154,19 @@ class Upstream:
             cut(connection)
             raise
 
+    def _tell(self, provider: str, error: aiohttp.ClientConnectorCertificateError) -> None:
+        """Into the log: the 1st, 2nd, 4th, 8th … time, as it is so until a person mends it."""
+        self._certificates[provider] += 1
+        times = self._certificates[provider]
+        if times & (times - 1) == 0:
+            key = f"the ca_file of [[providers]] {provider}"
+            log.error("try %d: %s", times, trust.told(error, key))
+
     def _place(self, call: Call) -> _Place:
         key = (call.provider.name, call.path)
         place = self._places.get(key)
         if place is None:
-            place = _Place(URL(f"{call.provider.base_url}/{call.path}"))
+            place = _Place(URL(f"{call.provider.base_url}/{call.path}"), call.provider.ca)
             # Paths come from callers: remember the usual ones, not all that can be made up.
             if call.unread is None and len(self._places) < _MOST_URLS:
                 self._places[key] = place
@@ -189,7 +207,7 @@ class Response:
         if connection is None:
             return
         transport = connection.transport
-        if transport is not None and transport.get_write_buffer_size():
+        if transport is not None and not is_all_sent(transport):
             cut(connection)  # answered before it had read the whole request
         else:
             connection.release()
@@ -225,8 +243,9 @@ class _Place(aiohttp.ClientRequest):
     One for all calls to a URL; nothing is ever sent by the library itself.
     """
 
-    def __init__(self, url: URL) -> None:
-        super().__init__("POST", url, loop=asyncio.get_running_loop())
+    def __init__(self, url: URL, ca: str) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__("POST", url, loop=loop, ssl=trust.context(ca) if ca else True)
         self._key = super().connection_key
         host = self.headers["host"]
         self._begin = f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {host}\r\n".encode() + _FIXED

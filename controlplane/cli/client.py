@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import stat
 import time
 import tomllib
@@ -26,6 +27,8 @@ TRIES = 3
 LONGEST_BYTES = 64 * 2**20
 
 OK, DIFFERS, USAGE, NOT_FOUND, REFUSED, CONFLICT, FORBIDDEN, UNAVAILABLE = range(8)
+_UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
+"""OpenSSL's codes for a certificate whose issuer is not in this machine's store (x509_vfy.h)."""
 _STATUS = {401: FORBIDDEN, 403: FORBIDDEN, 404: NOT_FOUND, 409: CONFLICT}
 
 
@@ -155,12 +158,32 @@ class Client:
                     continue
                 raise _failed(error.code, error.read(LONGEST_BYTES)) from error
             except (OSError, ValueError) as error:
+                if isinstance(error, urllib.error.URLError):
+                    _check_certificate(self._settings.url, error.reason)
                 if attempt == TRIES:
                     reason = getattr(error, "reason", error)
                     said = f"{self._settings.url} does not answer: {reason}"
                     raise Failed(said, UNAVAILABLE) from error
                 time.sleep(0.2 * attempt)
         raise AssertionError("the last try returns or raises")
+
+
+def _check_certificate(url: str, reason: object) -> None:
+    """Raises ``Failed`` when the server's certificate is the trouble: no retry makes it better."""
+    if not isinstance(reason, ssl.SSLCertVerificationError):
+        return
+    why = reason.verify_message or str(reason)
+    if reason.verify_code not in _UNKNOWN_AUTHORITY:
+        raise Failed(f"the certificate of {url} is not good: {why}", UNAVAILABLE)
+    named = ssl.get_default_verify_paths().openssl_cafile_env
+    file = environment().get(named)
+    if file and not Path(file).is_file():
+        why += f" ({named} names {file}, which is not there)"
+    raise Failed(
+        f"the certificate of {url} is not trusted: {why}; set {named} to a file with the"
+        " certificate of its authority",
+        UNAVAILABLE,
+    )
 
 
 def _wait(header: str | None) -> float:

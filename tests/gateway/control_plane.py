@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -118,19 +119,21 @@ class ControlPlane:
 
 
 @asynccontextmanager
-async def serving(double: ControlPlane) -> AsyncIterator[ControlPlane]:
-    """Run it on a free port of the loopback."""
+async def serving(
+    double: ControlPlane, context: ssl.SSLContext | None = None
+) -> AsyncIterator[ControlPlane]:
+    """Run it on a free port of the loopback, with a ``context`` behind TLS as ``localhost``."""
     app = web.Application(client_max_size=64 * 2**20)
     app.router.add_post("/api/v1/events", double.events)
     app.router.add_get("/api/v1/gateways/demo/config", double.config)
     app.router.add_patch("/api/v1/gateways/demo/instances/{boot}/status", double.status)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     assert site._server is not None
     port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-    double.url = f"http://127.0.0.1:{port}"
+    double.url = f"https://localhost:{port}" if context else f"http://127.0.0.1:{port}"
     try:
         yield double
     finally:

@@ -13,6 +13,7 @@ _BY_CAUSE = {
     Cause.CANCELLED: "local_cancelled",
     Cause.LOCAL_LIMIT: "local_limit",
     Cause.CERTIFICATE: "certificate",
+    Cause.UNTRUSTED: "untrusted_certificate",
     Cause.NAME: "dns",
     Cause.NOT_PROCESSED: "not_processed",
 }

@@ -44,7 +44,8 @@ class Cause(StrEnum):
     CLOSED = "closed"  # by the peer, before the answer was complete
     MALFORMED = "malformed"  # what came is not HTTP
     NAME = "name"  # the resolver failed
-    CERTIFICATE = "certificate"
+    CERTIFICATE = "certificate"  # expired, or of another name
+    UNTRUSTED = "untrusted"  # of no authority that this host knows, or from its future
     NOT_PROCESSED = "not_processed"  # HTTP/2 REFUSED_STREAM, or GOAWAY below our stream
     CANCELLED = "cancelled"
     LOCAL_LIMIT = "local_limit"  # our own files, ports, memory or pool

@@ -12,16 +12,20 @@ from controlplane.domain.verdict import Kind, Scope
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The meaning of one reason, before any output has gone to the client."""
+    """The meaning of one reason, before any output has gone to the client.
+
+    ``lasting``: a fault of our own that stays until a person mends it.
+    """
 
     kind: Kind
     counts: bool
     scope: Scope
+    lasting: bool = False
 
     @property
     def retryable(self) -> bool:
         """The same request may succeed later: passing faults, the provider's or our own."""
-        return self.kind in (Kind.RETRYABLE, Kind.LOCAL_FAULT)
+        return self.kind in (Kind.RETRYABLE, Kind.LOCAL_FAULT) and not self.lasting
 
 
 _RETRY, _NEVER, _OURS = Kind.RETRYABLE, Kind.PERMANENT, Kind.LOCAL_FAULT
@@ -69,6 +73,9 @@ RULES: dict[str, Rule] = {
     "local_limit": Rule(_OURS, False, _REQUEST),
     "local_cancelled": Rule(_OURS, False, _REQUEST),
     "no_observation": Rule(_OURS, False, _REQUEST),
+    # This host lacks an authority, has a wrong clock, or something on its way reads along: the
+    # provider is well, and another one may be reached.
+    "untrusted_certificate": Rule(_OURS, False, _PROVIDER, lasting=True),
     # The client.
     "client_cancelled": Rule(Kind.CLIENT_CANCELLED, False, _REQUEST),
     "client_deadline": Rule(Kind.CLIENT_DEADLINE, False, _REQUEST),
