@@ -11,14 +11,23 @@ a key that obeyed it would never come back.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
-from controlplane.domain.durations import duration, in_prose, instant, number, quantity
+from controlplane.domain.durations import (
+    duration,
+    in_prose,
+    instant,
+    number,
+    quantity,
+    seconds_until,
+)
+from controlplane.domain.error_body import normal, objects, parse_body
 from controlplane.domain.pace import (
     DAY_S,
     LONGEST_S,
@@ -117,21 +126,28 @@ def _candidates(
     named: Mapping[str, str], body: Any, now: datetime, status: int | None
 ) -> Iterator[tuple[str, float | None]]:
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
-        value = number(named.get(name, ""))
+        value = _longest(named.get(name, ""))
         yield name, value / 1000 if value is not None else None
     yield "retry-after", _retry_after(named.get("retry-after", ""), now)
-    tree = _tree(body)
-    yield from _body_fields(tree)
+    tree = parse_body(body)
+    yield from _body_fields(tree, now)
     if status in (None, 429):
         yield from _used_up(named, now)
         yield from _used_up(_forwarded_headers(tree), now)
     if status is None or status in (408, 409, 425, 429) or status >= 500:
         for text in _messages(tree):
-            yield "body:message", in_prose(text)
+            yield "body:message", in_prose(text, now)
+
+
+def _longest(text: str) -> float | None:
+    """The one number, or of several folded into one header the largest: each is a minimum wait."""
+    parts = [number(part) for part in text[:1000].split(",")]
+    return max((p for p in parts if p is not None), default=None)
 
 
 def _retry_after(text: str, now: datetime) -> float | None:
     """RFC 9110 section 10.2.3, and what is sent in its place: fractions, units, a Unix time."""
+    text = text.strip(' "')
     value = number(text)
     if value is not None:
         for units_a_second in (1.0, 1e3):
@@ -143,10 +159,11 @@ def _retry_after(text: str, now: datetime) -> float | None:
     if moment is not None:
         # A date in the past is a zero wait; a negative number is no wait at all.
         return max((moment - now).total_seconds(), 0.0)
-    if ", " in text:
+    if "," in text:
         # Two headers folded into one: both minimum waits hold, so the longer one does.
-        parts = [number(part) for part in text.split(", ")]
-        return max((p for p in parts if p is not None), default=None)
+        dates = [instant(part) for part in _FOLDED_DATES.findall(text[:1000])]
+        waits = [(date - now).total_seconds() for date in dates if date is not None]
+        return _longest(text) if not waits else max(*waits, 0.0)
     return duration(text)
 
 
@@ -158,60 +175,62 @@ def _used_up(named: Mapping[str, str], now: datetime) -> Iterator[tuple[str, flo
     found = [
         (bucket.reset_s, source)
         for source, bucket in buckets_of(named, now)
-        if bucket.reset_s is not None and not bucket.remaining
+        if bucket.reset_s is not None and (bucket.remaining is None or bucket.used_up)
     ]
     if found:
         seconds, source = max(found)
         yield source, seconds
 
 
-def _tree(body: Any) -> Any:
-    if isinstance(body, bytes):
-        body = body.decode("utf-8", "replace")
-    if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError):
-            return body
-    return body
-
-
-_FIELDS = {
-    "retry_after_ms": 1e-3,
-    "retryafterms": 1e-3,
-    "retry_after": 1.0,
-    "retryafter": 1.0,
-    "retry_after_s": 1.0,
-    "retry_after_seconds": 1.0,
-    "resets_in_seconds": 1.0,
+_FOLDED_DATES = re.compile(r"[A-Za-z]{3,9}, [^,]{1,40}")
+# Names without case and punctuation: retry_after_ms, retryAfterMs and Retry-After-Ms are one.
+_WAITS = {
+    **dict.fromkeys(("retryafterms", "retryaftermilliseconds"), 1e-3),
+    **dict.fromkeys(("retryafter", "retryafters", "retryaftersec", "retryafterseconds"), 1.0),
+    **dict.fromkeys(("resetsinseconds", "resetafterseconds", "quotaresetdelay"), 1.0),
+    "estimatedtime": 1.0,  # until a model is loaded
 }
+_MOMENTS = frozenset({"resetsat", "resetat", "quotaresettimestamp"})
 
 
-def _objects(tree: Any, depth: int = 6) -> Iterator[Mapping[str, Any]]:
-    """Every object in a body, outer ones first, to a bounded depth and width."""
-    if isinstance(tree, Mapping):
-        yield tree
-        children: list[Any] = list(tree.values())[:50]
-    else:
-        children = list(tree[:50]) if isinstance(tree, list | tuple) else []
-    if depth:
-        for child in children:
-            if isinstance(child, Mapping | list | tuple):
-                yield from _objects(child, depth - 1)
-
-
-def _body_fields(tree: Any) -> Iterator[tuple[str, float | None]]:
-    """google.rpc.RetryInfo (a protobuf duration, up to nine decimals), then plain fields."""
-    objects = list(_objects(tree))
-    for item in objects:
+def _body_fields(tree: Any, now: datetime) -> Iterator[tuple[str, float | None]]:
+    """google.rpc.RetryInfo (a protobuf duration, up to nine decimals), then plain fields, those
+    that name a wait before those that name a moment.
+    """
+    found = list(objects(tree))
+    for item in found:
         if "retryDelay" in item:
             yield "body:RetryInfo", _protobuf_duration(item["retryDelay"])
-    for item in objects:
-        for name, value in item.items():
-            scale = _FIELDS.get(str(name).lower())
-            seconds = quantity(value) if scale is not None else None
-            if scale is not None and seconds is not None:
-                yield f"body:{name}", seconds * scale
+    named = [
+        (name, normal(name), value)
+        for item in found
+        for name, value in islice(item.items(), 50)
+        if isinstance(name, str)
+    ]
+    for name, key, value in named:
+        if key in _WAITS:
+            yield f"body:{name}", _wait(value, _WAITS[key], now)
+    for name, key, value in named:
+        if key in _MOMENTS:
+            yield f"body:{name}", _moment(value, now)
+
+
+def _wait(value: Any, seconds: float, now: datetime) -> float | None:
+    if isinstance(value, str):
+        return _retry_after(value, now) if seconds == 1.0 else _scaled(number(value), seconds)
+    return _scaled(quantity(value), seconds)
+
+
+def _scaled(value: float | None, seconds: float) -> float | None:
+    return None if value is None else value * seconds
+
+
+def _moment(value: Any, now: datetime) -> float | None:
+    number_of = quantity(value)
+    if number_of is not None:
+        return seconds_until(repr(number_of), now) if number_of >= 1e9 else None
+    moment = instant(value) if isinstance(value, str) else None
+    return None if moment is None else (moment - now).total_seconds()
 
 
 def _protobuf_duration(value: Any) -> float | None:
@@ -224,7 +243,7 @@ def _protobuf_duration(value: Any) -> float | None:
 
 def _forwarded_headers(tree: Any) -> dict[str, str]:
     """Rate-limit headers that an aggregator repeats inside its error body."""
-    for item in _objects(tree):
+    for item in objects(tree):
         inner = item.get("headers")
         if isinstance(inner, Mapping):
             return fold_names(inner)
@@ -234,7 +253,7 @@ def _forwarded_headers(tree: Any) -> dict[str, str]:
 def _messages(tree: Any) -> Iterator[str]:
     if isinstance(tree, str):
         yield tree
-    for item in _objects(tree):
+    for item in objects(tree):
         for name in ("message", "detail", "raw"):
             if isinstance(item.get(name), str):
                 yield item[name]

@@ -161,6 +161,8 @@ HEADER_NAMES = st.sampled_from(
         "anthropic-ratelimit-tokens-reset",
         "grpc-retry-pushback-ms",
         "x-should-retry",
+        "ratelimit",
+        "x-rate-limit-reset",
     )
 )
 TIMES = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))  # noqa: DTZ001
@@ -170,13 +172,30 @@ VALUES = st.one_of(
     st.integers().map(str),
     TIMES.map(lambda t: t.strftime("%a, %d %b %Y %H:%M:%S GMT")),
     st.from_regex(r"[0-9]{1,6}(ms|s|m|h|d)([0-9]{1,4}s)?", fullmatch=True),
+    st.from_regex(
+        r"PT?[0-9]{1,9}[DHMS]|([0-9]{1,6}\.)?[0-9]{1,3}:[0-9]{2}:[0-9]{2}", fullmatch=True
+    ),
+    st.from_regex(r'"[a-z]{0,3}"(;[rt]=[0-9]{1,18}){1,3}', fullmatch=True),
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["error", "message", "details", "retryDelay", "retry_after", "headers"])
+            st.sampled_from(
+                [
+                    "error",
+                    "message",
+                    "details",
+                    "retryDelay",
+                    "retry_after",
+                    "headers",
+                    "resets_at",
+                    "retryAfterMs",
+                    "estimated_time",
+                    "quotaResetDelay",
+                ]
+            )
             | st.text(max_size=8),
             inner,
             max_size=4,
