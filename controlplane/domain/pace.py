@@ -116,7 +116,7 @@ def _ietf_buckets(text: str) -> Iterator[Bucket]:
     text = text[:2000]
     policies = [found.groups() for found in _POLICY.finditer(text)][:_MOST_POLICIES]
     for label, members in policies or [("requests", text)]:
-        said = dict(_MEMBER.findall(members))
+        said: dict[str, str] = dict(_MEMBER.findall(members))
         reset = said.get("t", said.get("reset"))
         if reset is not None:
             left = said.get("r", said.get("remaining", ""))

@@ -7,6 +7,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from controlplane.domain.classify import (
 )
 from controlplane.domain.classify.providers import BY_STATUS, ROWS
 from controlplane.domain.classify.rules import RULES
+from controlplane.domain.classify.signals import read_signals
+from controlplane.domain.error_body import MOST_OBJECTS, objects
 from controlplane.domain.verdict import Kind, Scope
 
 WORDS = st.sampled_from(
@@ -30,6 +33,8 @@ WORDS = st.sampled_from(
         "rate_limit_exceeded", "insufficient_quota", "overloaded_error", "content_filter",
         "promptFeedback", "blockReason", "raw", "metadata", "errors", "429", "1300", "PerDay",
         "model not found", "Limit 5, Requested 9", "try again in 5s", "error code: 1015",
+        "Response", "Error", "Code", "error_code", "success", "stop_reason", "refusal", "MESSAGE",
+        "malformed_function_call", "usageMetadata", "1301", "18", '{"error": {"code": 429}}', "{[",
     ]
 )  # fmt: skip
 TEXT = WORDS | st.text(max_size=30)
@@ -41,9 +46,22 @@ JSON = st.recursive(
 )
 BODIES = JSON | TEXT | JSON.map(json.dumps) | st.binary(max_size=40)
 HEADERS = st.dictionaries(
-    st.sampled_from(["content-type", "retry-after", "x-amzn-errortype", "X-Should-Retry", "Date"])
+    st.sampled_from(
+        [
+            "content-type",
+            "retry-after",
+            "x-amzn-errortype",
+            "X-Should-Retry",
+            "Date",
+            "RateLimit",
+            "cf-mitigated",
+            "x-amzn-waf-action",
+        ]
+    )
     | st.text(max_size=10),
-    TEXT | st.sampled_from(["true", "false", "5", "text/html", "application/json"]),
+    TEXT
+    | st.sampled_from(["true", "false", "5", "text/html", "application/json", "challenge"])
+    | st.sampled_from(['"a";r=0;t=5', ["5", "20"], b"5"]),
     max_size=4,
 )
 EVENTS = st.lists(st.builds(StreamEvent, st.none() | TEXT, BODIES, st.none() | TEXT), max_size=5)
@@ -95,6 +113,8 @@ def test_it_keeps_its_promises_on_any_input(seen: Observation) -> None:
         assert not verdict.counts_against_breaker
     if verdict.kind is Kind.RETRYABLE:
         assert verdict.retryable
+    if verdict.kind not in (Kind.RETRYABLE, Kind.LOCAL_FAULT):
+        assert not verdict.retryable
     if verdict.scope is Scope.REQUEST:
         assert not verdict.counts_against_breaker
     assert classify(seen) == verdict
@@ -106,6 +126,36 @@ def test_it_calls_no_error_status_a_success(status: int, body: Any) -> None:
         Observation("openai", datetime(2026, 1, 1, tzinfo=UTC), status=status, body=body)
     )
     assert status < 300 or not verdict.ok
+
+
+MIB_8 = 8 * 2**20
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * MIB_8,
+        '{"a":' * (MIB_8 // 5),
+        "try again in " * (MIB_8 // 13),
+        b"\xff" * MIB_8,
+        json.dumps(
+            {"errors": [{"code": f"c{n}", "message": "model " * 20} for n in range(30_000)]}
+        ),
+    ],
+    ids=["brackets", "objects", "words", "bytes", "errors"],
+)
+def test_it_looks_at_a_bounded_part_of_a_hostile_body(body: Any) -> None:
+    signals = read_signals({}, body)
+    assert len(signals.codes) <= 4 * MOST_OBJECTS
+    assert len(signals.message) <= 8_000
+    seen = Observation("openai", datetime(2026, 1, 1, tzinfo=UTC), status=500, body=body)
+    assert classify(seen).counts_against_breaker
+
+
+@given(JSON)
+def test_a_walk_through_a_body_ends(body: Any) -> None:
+    assert len(list(objects(body))) <= MOST_OBJECTS
+    assert len(list(objects([body] * 60))) <= MOST_OBJECTS
 
 
 def test_every_row_and_status_names_a_rule() -> None:

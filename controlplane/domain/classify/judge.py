@@ -17,13 +17,26 @@ from controlplane.domain.classify.lookup import look_up
 from controlplane.domain.classify.observation import Observation
 from controlplane.domain.classify.providers import Row
 from controlplane.domain.classify.rules import RULES
-from controlplane.domain.classify.signals import is_html, parse_body, read_signals
-from controlplane.domain.classify.stream import FILTERED, StreamProgress, finish_reasons
+from controlplane.domain.classify.signals import is_html, read_signals, was_stopped
+from controlplane.domain.classify.stream import (
+    BROKEN,
+    FILTERED,
+    StreamProgress,
+    broken,
+    finish_reasons,
+    stated_failure,
+    stop_reason,
+)
+from controlplane.domain.error_body import parse_body
 from controlplane.domain.hints import Hint, parse_hint
 from controlplane.domain.pace import fold_names
 from controlplane.domain.verdict import Kind, Scope, Verdict
 
 _NO_HINT = Hint()
+# A wait on the refusal of a key holds for that key, whatever status the refusal came under.
+_WAITED_FOR = frozenset({"rate_limited", "quota_exhausted", "spend_cap"})
+# All that is in a Google answer without a candidate; an embedding has a member of its own.
+_NO_CANDIDATE = frozenset({"usageMetadata", "modelVersion", "responseId", "createTime"})
 _OK = Verdict(Kind.SUCCESS, "ok", False, False, RULES["ok"].scope)
 
 
@@ -61,6 +74,8 @@ def _good_status(observation: Observation, status: int) -> Verdict:
             return _error_answer(observation, 200, failed)
     elif isinstance(body, Mapping):
         reasons = finish_reasons(body)
+        if stop := stop_reason(body):
+            reasons.append(stop)
         failed = _failure_inside(body, reasons)
         if failed is not None:
             return _error_answer(observation, 200, failed)
@@ -68,6 +83,8 @@ def _good_status(observation: Observation, status: int) -> Verdict:
             return _verdict("content_filtered", observation)
     elif isinstance(body, str):
         headers = fold_names(observation.headers)
+        if was_stopped(headers):
+            return _verdict("blocked_at_edge", observation)
         content_type = headers.get("content-type", "").lower()
         is_json = "json" in content_type
         cut = not content_type.startswith("text/") and _is_cut(body)
@@ -92,18 +109,19 @@ def _failure_inside(body: Mapping[str, Any], reasons: list[str]) -> Mapping[str,
         return body
     if body.get("status") == "failed":
         return {"code": "server_error", **body}
-    base = body.get("base_resp")
-    if isinstance(base, dict) and base.get("status_code"):
-        return body
-    feedback = body.get("promptFeedback")
-    if isinstance(feedback, dict) and feedback.get("blockReason"):
-        return {"code": "content_filter", "message": str(feedback["blockReason"])}
+    stated = stated_failure(body)
+    if stated is not None:
+        return stated
     choices = body.get("choices")
     for choice in choices[:20] if isinstance(choices, list) else ():
         if isinstance(choice, dict) and choice.get("error"):
             return choice
-    if ("choices" in body and not choices) or "error" in reasons:
-        return {"code": "upstream_error", "message": "provider returned error"}
+    for reason in reasons:
+        if reason in BROKEN:
+            return broken(reason)
+    empty = ("choices" in body and not choices) or ("candidates" in body and not body["candidates"])
+    if empty or ("usageMetadata" in body and body.keys() <= _NO_CANDIDATE):
+        return broken("error")
     return None
 
 
@@ -121,7 +139,7 @@ def _error_answer(observation: Observation, status: int, body: Any) -> Verdict:
         status = signals.inner_status
     row = look_up(observation.provider, status, signals)
     hint = parse_hint(
-        headers, body, now=observation.now, status=429 if row.reason == "rate_limited" else status
+        headers, body, now=observation.now, status=429 if row.reason in _WAITED_FOR else status
     )
     return _verdict(row.reason, observation, row=row, hint=hint)
 

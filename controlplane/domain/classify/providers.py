@@ -32,6 +32,9 @@ class Row:
 
 
 _LIMIT_AND_ASK = re.compile(r"limit:?\s*([0-9][0-9,]*)\b.{0,80}?requested:?\s*([0-9][0-9,]*)")
+# Providers whose codes are numbers of their own.
+_ZHIPU = r"zhipu|bigmodel|\bglm|(^|[^a-z])z[._-]?ai\b"
+_BAIDU = r"baidu|qianfan|wenxin|ernie"
 _REFUSED = (200, 400, 401, 402, 403, 404, 412, 413, 422, 429)
 _BAD = (200, 400, 404, 410, 422)
 _SIZE = (200, 400, 413, 422)
@@ -56,35 +59,46 @@ def no_wait_named(signals: Signals) -> bool:
 
 
 ROWS: tuple[Row, ...] = (
+    # 0. An edge that stopped the call says so in a header; the page and the status may be any.
+    Row("blocked_at_edge", when=lambda signals: signals.stopped),
     # 1. A limit that no wait satisfies, under the codes of one that refills.
     Row("request_too_large", statuses=(200, 400, 413, 429), when=asks_more_than_the_limit),
     Row("request_too_large", statuses=(413, 429), message=r"^request too large"),
     Row("request_too_large", "anthropic", (429,),
         message=r"long context (requests|beta)", when=no_wait_named),
-    # 2. Codes with one meaning.
-    Row("quota_exhausted", code=r"insufficient(user)?(quota|balance|credits?|funds)|quotaexceeded"
-        r"|usagelimit(reached|exceeded)|billing(hardlimitreached|notactive|error)|arrearage"
+    # 2. Codes with one meaning, and two words that take it from such a code.
+    Row("rate_limited", message=r"error-code#token-limit"),  # DashScope's minute, as no quota
+    Row("rate_limited", code=r"inflightbudgetexhausted"),
+    Row("quota_exhausted", code=r"insufficient.{0,20}(quota|balance|credits?|funds)(balance)?"
+        r"|quotaexceeded|usagelimit(reached|exceeded)|billing(hardlimitreached|notactive|error)|arrearage"
         r"|exceededcurrentquotaerror|creditbalancetoolow|(account)?outofcredits?|paymentrequired"
         r"|servicequotaexceeded(exception)?|daily(limit|quota)exceeded|.*quotaexhausted"
-        r"|creditsexhausted|noquota|accountoverdue|prepaidbillingoverdue|insufficientcredit"),
+        r"|creditsexhausted|noquota|accountoverdue(error)?|prepaidbillingoverdue|.*inarrears"
+        r"|preconsumetokenquotafailed|allocationquotafreetieronly|limitexceededexception"),
     Row("spend_cap", code=r".*spend(ing)?limit(reached|exceeded)|budgetexceeded(error)?"
-        r"|monthlylimit(reached|exceeded)|.*spendingcap.*"),
-    Row("content_filtered", code=r"content(filter(ed)?|policyviolation|moderation.*|blocked)"
+        r"|monthlylimit(reached|exceeded)|.*spendingcap.*|setlimitexceeded"),
+    Row("content_filtered", code=r"content(filter(ed)?|moderation.*|blocked)"
+        r"|.*contentpolicyviolation|cyberpolicyviolation|.*sensitivecontentdetected.*"
         r"|contentfiltererror|responsibleaipolicyviolation|moderationblocked|moderationerror"
         r"|datainspectionfailed|promptblocked|invalidprompt|prohibitedcontent|safety(error)?"
         r"|sensitive(content)?|guardrailintervened|unsafecontent"),
     Row("context_length", code=r"context(length|window)exceeded(error)?|prompttoolong"
         r"|stringabovemaxlength|(input)?tokens?limitexceeded|maxtokensexceeded|inputtoolong"
-        r"|contextlengtherror|exceedcontextsizeerror"),
+        r"|contextlengtherror|exceedcontextsizeerror|(tokens|characters)toolong"),
     Row("request_too_large", code=r"(request|payload|requestentity|contentlength)toolarge"),
     Row("model_not_found", code=r"(model|deployment)(not(found|exist)|decommissioned|deprecated"
         r"|terminated|retired|gone|doesnotexist)(exception|error)?|unknownmodel|nosuchmodel"
-        r"|invalidmodel(name|error)?|unsupportedmodel|modelnotsupported|modelnotavailable"),
+        r"|invalidmodel(name|error)?|unsupportedmodel|modelnotsupported|modelnotavailable"
+        r"|(key|team|user|org|project)?modelaccessdenied|modelnotopen"),
+    Row("model_overloaded", code=r"modelcapacity(exhausted|exceeded)|insufficientsystemresource"),
+    Row("unusable_output", code=r"toolusefailed|jsonvalidatefailed|unexpectedtoolcall"
+        r"|malformed(functioncall|tooluse|modeloutput)"),
     Row("model_not_ready", code=r"modelnotready(exception)?|modelloading|modelwarmingup"),
     Row("auth", code=r"(invalid|incorrect|expired|missing|revoked)apikey|apikey(invalid|expired)"
         r"|invalidauthentication|account(deactivated|disabled|suspended)|accessterminated"
         r"|tokenexpired|expiredtoken(exception)?|unrecognizedclient(exception)?"
-        r"|invalidsignature(exception)?|unauthenticated|mismatchedorganization"),
+        r"|invalidsignature(exception)?|unauthenticated|mismatchedorganization|ipnotauthorized"
+        r"|organizationrestricted|authfailure.*|(missing|invalid)authenticationtoken(exception)?"),
     # 3. Google: a used-up day and a used-up minute share one status and one message.
     Row("quota_exhausted", "gemini|google|vertex", (200, 429), code=r".*perday.*"),
     Row("quota_exhausted", "gemini|google|vertex", (200, 429), message=r"\blimit: 0\b"),
@@ -99,32 +113,46 @@ ROWS: tuple[Row, ...] = (
         r"|requires? (more|additional) credits?|can only afford|used all (available )?credits"
         r"|exceeded your (current quota|monthly)|no (remaining |more )?credits"
         r"|credits (are |have been )?(depleted|exhausted)|hard limit has been reached"
-        r"|usage limit has been reached|key limit exceeded|free-models-per-day|please recharge"
+        r"|usage limit (has been )?(reached|exceeded)|reached your (\w+ )?usage limit"
+        r"|key limit exceeded|free-models-per-day|please recharge|quota is not enough"
+        r"|have any credits|credit limit exceeded|out of call volume quota|daily free allocation"
+        r"|free (quota|tier|allocation) (has been |is )?(exhausted|used up)"
         r"|in arrears|overdue|purchase (more )?credits|trial key|billing (is )?not active"
         r"|quota (for .{0,60}|is |has been )?(used up|exhausted)[^.]{0,60}\b(plan|billing)"),
     Row("quota_exhausted", statuses=(200, 400, 429), when=no_wait_named,
         message=r"(per[- ]day|daily) (limit|quota|token)|(tokens?|requests?) per day"
         r"|\bdaily\b.{0,40}\b(limit|quota)"),
+    # One model is closed to a key that is good for others: a rest of the key would close them all.
+    Row("model_not_found", statuses=_REFUSED,
+        message=r"n['\u2019o]t have access to (the |this )?model|\bno access to (the |this )?model"
+        r"|not allowed to (access|use) (this |publisher )?model|not activated the model"
+        r"|plan (does )?not (support|include) (this )?model|on-demand throughput isn"
+        r"|model (use case details|access is denied)"),
     Row("auth", statuses=_REFUSED, message=r"(invalid|incorrect|expired|missing) (x-)?api[- ]key"
         r"|api key (is )?(not valid|invalid|expired|disabled|not found|was reported)"
         r"|no auth credentials|invalid subscription key|oauth token (has )?expired"
-        r"|(organi[sz]ation|account|workspace|project) (has been|is|was) (disabled|deactivated|"
-        r"suspended|banned)|invalid bearer token"),
+        r"|(organi[sz]ation|account|workspace|project) (\S{1,60} )?(has been|is|was) (disabled"
+        r"|deactivated|suspended|banned|restricted|terminated|locked)|invalid bearer token"
+        r"|credential is only authorized"),
     Row("permission", statuses=(200, 400, 403, 451), message=r"(country|region|location)[^.]{0,60}"
         r"not (supported|available|allowed)|unsupported_country"),
-    Row("context_length", statuses=(*_SIZE, 500), message=r"maximum context (length|window)"
+    Row("context_length", statuses=(*_SIZE, 403, 500),
+        message=r"maximum (context|prompt|model) (length|window)"
         r"|context (length|window|size)[^.]{0,60}exceed"
-        r"|exceed[^.]{0,60}context (length|window|size|limit)"
+        r"|exceed[^.]{0,60}context (length|window|size|limit)|contextwindowexceeded"
+        r"|(longer|greater) than the [^.]{0,30}(context|model) length|context length of only"
+        r"|`?inputs`? tokens \+ `?max_new_tokens`? must be|too many tokens: "
+        r"|tokens? (length )?too long"
         r"|(prompt|input) is too long|(prompt|input) (contains|has) .{0,40}too large for model"
         r"|(input|prompt|token) (token )?count[^.]{0,60}exceeds|reduce the length of the (messages|"
         r"prompt|input)|exceeds the maximum number of (input )?tokens|too many (input )?tokens in"),
     Row("request_too_large", statuses=_SIZE,
         message=r"(request|payload|body|entity)( entity| body| size)? (is )?too large"
         r"|exceeds the maximum (allowed )?(number of bytes|size)"),
-    Row("content_filtered", statuses=(200, 400, 403, 422, 451),
+    Row("content_filtered", statuses=(200, 400, 403, 421, 422, 446, 451),
         message=r"content[- _](filter|policy|management|moderation)|\bflagged\b|responsible ai"
-        r"|safety (system|filter|polic)|prohibited (content|use)|usage polic|moderation"
-        r"|inappropriate content|guardrail"),
+        r"|safety (system|filter|polic)|prohibited (content|use)|usage (polic|guideline)|moderation"
+        r"|inappropriate content|sensitive (content|information)|guardrail|敏感"),
     Row("model_not_found", statuses=_BAD, message=r"\bmodel\b.{0,120}(not exist|not found"
         r"|(is|was|been) (decommissioned|deprecated|retired)|end of (its )?life|is not a valid"
         r"|no longer (available|supported)|not supported for gen)"
@@ -140,20 +168,28 @@ ROWS: tuple[Row, ...] = (
     Row("timeout", "openrouter", (408, 504, 524), scope=Scope.MODEL),
     Row("upstream_error", "openrouter", (500, 502, 503)),
     Row("upstream_error", "openrouter", (200,), code=r"servererror"),
+    Row("upstream_error", statuses=(200,), code=r"networkerror"),
     # 6. Codes that several faults share. Capacity before rate, rate before the rest.
     Row("model_overloaded", code=r"(service)?tiercapacityexceeded|servicetiercapacityexceeded|3505"
         r"|modeloverloaded|resourceunavailable|nocapacity|modelunavailable|capacityexceeded"),
     Row("model_overloaded", message=r"flex tier capacity|(service tier )?capacity exceeded for this"
-        r" model"),
+        r" model|no capacity available for model|^\S+ is currently over capacity"
+        r"|no deployments? available"),
+    # "no channel to be had" and "too many visitors"
+    Row("model_overloaded", message="无可用渠道|访问量过大"),
+    Row("overloaded", code=r"queueexceeded"),
+    Row("overloaded", message=r"system capacity limit|capacity temporarily exceeded"),
     Row("overloaded", statuses=(503,), code=r"slowdown"),
-    Row("model_overloaded", message=r"\bmodel\b[^.]{0,60}(overloaded|at capacity|\bbusy\b"
-        r"|unavailable|high demand)"),
+    Row("model_overloaded", message=r"\bmodel\b[^.]{0,60}(overloaded|(at|over) capacity"
+        r"|\bbusy\b|unavailable|high (demand|traffic))"),
+    Row("model_error", statuses=(200, 400, 500), message=r"\bmodel (has )?(crashed|unloaded)"),
     Row("model_not_ready", statuses=(503,),
-        message=r"\bmodel\b.{0,160}\b(is )?(currently |still )?(loading|warming up)"),
+        message=r"^loading model|\bmodel\b.{0,160}\b(is )?(currently |still )?"
+        r"(loading|warming up)"),
     Row("overloaded", code=r"(server|engine|serveris|engineis|service)?overloaded(error|exception)?"
         r"|serverbusy|overload"),
     Row("overloaded", statuses=(200, 400, 403, 429, 500, 502, 503),
-        message=r"(engine|server|service|system)\b[^.]{0,40}(overloaded|at capacity|\bbusy\b"
+        message=r"(engine|server|service|system)\b[^.]{0,40}(overloaded|(at|over) capacity|\bbusy\b"
         r"|high demand)"),
     Row("request_too_large", statuses=(413,)),
     Row("timeout", code=r"modeltimeout(exception)?", scope=Scope.MODEL),
@@ -165,12 +201,31 @@ ROWS: tuple[Row, ...] = (
         r"|throttl(ing|ed)(exception|error|ratequota|allocationquota|burstrate)?|resourceexhausted"
         r"|(requestlimit|tpm|rpm)exceeded|requestthrottled(exception)?|concurrencylimitexceeded"),
     Row("rate_limited", "mistral", code=r"1300"),
-    Row("rate_limited", "zhipu|zai|glm|bigmodel", code=r"1302|1303|1305"),
-    Row("quota_exhausted", "zhipu|zai|glm|bigmodel", code=r"1113|1304|1308"),
-    Row("rate_limited", "minimax", (200, 429), code=r"1002|1039|1041"),
-    Row("quota_exhausted", "minimax", (200,), code=r"1008"),
-    Row("auth", "minimax", (200,), code=r"1004|2049"),
-    Row("content_filtered", "minimax", (200,), code=r"1026|1027"),
+    Row("rate_limited", _ZHIPU, code=r"1302|1303|1305|1313"),
+    Row("model_overloaded", _ZHIPU, code=r"1312"),
+    Row("quota_exhausted", _ZHIPU, code=r"1113|1304|1308|1309|1310"),
+    Row("auth", _ZHIPU, code=r"100[0-4]|111[0-2]|1121"),
+    Row("permission", _ZHIPU, code=r"1220"),
+    Row("content_filtered", _ZHIPU, code=r"1301"),
+    Row("context_length", _ZHIPU, code=r"1261"),
+    Row("model_not_found", _ZHIPU, code=r"1211|1212|122[12]|1311"),
+    Row("invalid_request", _ZHIPU, code=r"1210|121[345]"),
+    Row("server_error", _ZHIPU, code=r"1120|1200|1230|1234"),
+    Row("rate_limited", "minimax", code=r"1002|1039|1041|2045"),
+    Row("quota_exhausted", "minimax", code=r"1008|2056"),
+    Row("auth", "minimax", code=r"1004|2049"),
+    Row("content_filtered", "minimax", code=r"1026|1027"),
+    Row("model_not_found", "minimax", code=r"2061"),
+    Row("invalid_request", "minimax", code=r"2013"),
+    Row("timeout", "minimax", code=r"1001"),
+    Row("server_error", "minimax", code=r"1000|1013|1024|1033"),
+    Row("rate_limited", _BAIDU, code=r"4|18|336501|336502"),
+    Row("quota_exhausted", _BAIDU, code=r"17|19"),
+    Row("auth", _BAIDU, code=r"13|14|100|110|111"),
+    Row("permission", _BAIDU, code=r"6"),
+    Row("context_length", _BAIDU, code=r"336007|336103"),
+    Row("invalid_request", _BAIDU, code=r"33600[3-6]|336104"),
+    Row("server_error", _BAIDU, code=r"1|15|336000|336100"),
     Row("model_overloaded", "groq", (498,)),
     Row("model_error", code=r"model(stream)?error(exception)?"),
     Row("overloaded", statuses=(200, 400, 429, 503),
@@ -208,6 +263,7 @@ BY_STATUS: dict[int, str] = {
     402: "quota_exhausted",
     403: "permission",
     404: "model_not_found",
+    407: "local_proxy",
     408: "timeout",
     409: "conflict",
     410: "model_not_found",
@@ -225,7 +281,7 @@ BY_STATUS: dict[int, str] = {
     503: "overloaded",
     504: "timeout",
     505: "not_implemented",
-    511: "local_limit",  # a network that wants us to log in, between us and the provider
+    511: "local_proxy",  # a network that wants us to log in, between us and the provider
     522: "timeout",
     524: "timeout",
     529: "overloaded",

@@ -47,6 +47,8 @@ RULES: dict[str, Rule] = {
     "not_implemented": Rule(_NEVER, False, _REQUEST),
     "conflict": Rule(_RETRY, False, _REQUEST),
     "not_processed": Rule(_RETRY, False, _REQUEST),
+    # The model's words were no call and no JSON: drawn anew they may be, and nobody else is hurt.
+    "unusable_output": Rule(_RETRY, False, _REQUEST),
     # The model.
     "model_not_found": Rule(_NEVER, False, _MODEL),
     "model_not_ready": Rule(_RETRY, True, _MODEL),
@@ -71,6 +73,7 @@ RULES: dict[str, Rule] = {
     "stale_connection": Rule(_RETRY, False, _REQUEST),
     "local_pool": Rule(_OURS, False, _REQUEST),
     "local_limit": Rule(_OURS, False, _REQUEST),
+    "local_proxy": Rule(_OURS, False, _REQUEST),
     "local_cancelled": Rule(_OURS, False, _REQUEST),
     "no_observation": Rule(_OURS, False, _REQUEST),
     # This host lacks an authority, has a wrong clock, or something on its way reads along: the

@@ -1,32 +1,42 @@
 """What an error answer says, whatever shape its provider gives it: codes, messages, a status.
 
 Shapes read: ``{"error": {...}}``, ``{"error": "text"}``, flat objects, lists of either, Google
-``details``, nested provider errors (``innererror``, ``metadata.raw``, ``base_resp``), Amazon's
-``x-amzn-errortype`` and ``__type``, and HTML or plain text.
+``details``, nested provider errors (``innererror``, ``metadata.raw``, ``base_resp``), an error as
+text inside another's message, Amazon's ``x-amzn-errortype`` and ``__type``, and HTML or plain text.
+Names are read without case and punctuation: ``error_code`` and ``ErrorCode`` are one.
 
 Invariant: bounded work on any input, and it never raises.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.domain.error_body import folded, normal, objects, parse_body, wrapped
+
 _LONGEST = 4000
 _CODE_NAMES = (
-    "code", "type", "status", "reason", "error_code", "error_type", "error_name", "__type",
-    "quotaId", "errorCode", "blockReason", "raw_status_code", "status_code", "http_code",
+    "code", "type", "status", "reason", "errorcode", "errortype", "errorname", "quotaid",
+    "blockreason", "rawstatuscode", "statuscode", "httpcode",
 )  # fmt: skip
-_TEXT_NAMES = ("message", "msg", "detail", "status_msg", "error_description", "raw", "title")
-_INNER_NAMES = (
-    "error", "errors", "innererror", "inner_error", "details", "violations", "metadata",
-    "base_resp", "detail", "raw", "cause", "response",
+_TEXT_NAMES = (
+    "message", "msg", "detail", "statusmsg", "errordescription", "errormsg", "errormessage",
+    "raw", "title",
 )  # fmt: skip
-_NOT_WORD = re.compile(r"[^a-z0-9]+")
+_INNER_NAMES = frozenset(
+    {"error", "errors", "innererror", "details", "violations", "metadata", "baseresp", "detail"}
+    | {"raw", "cause", "response", "message"}
+)
 _TITLE = re.compile(r"<title[^>]*>([^<]{0,300})", re.IGNORECASE)
+# What an edge says of a call that it stopped itself: Cloudflare, Vercel, Amazon's WAF.
+_STOPPED = {
+    "cf-mitigated": frozenset({"challenge"}),
+    "x-vercel-mitigated": frozenset({"challenge", "deny"}),
+    "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,7 @@ class Signals:
 
     ``message``: all texts, joined, lower case. ``inner_status``: an HTTP error status that the body
     itself states. ``has_wait``: a google.rpc.RetryInfo is there. ``html``: it is a web page.
+    ``stopped``: an edge says that it stopped the call itself.
     """
 
     codes: tuple[str, ...]
@@ -42,6 +53,7 @@ class Signals:
     inner_status: int | None
     has_wait: bool
     html: bool
+    stopped: bool
 
 
 def read_signals(headers: Mapping[str, str], body: Any) -> Signals:
@@ -56,18 +68,19 @@ def read_signals(headers: Mapping[str, str], body: Any) -> Signals:
         texts.append(titles[0] if html and titles else "" if html else tree[:_LONGEST])
     amazon = headers.get("x-amzn-errortype", "")
     if amazon:
-        codes.append(amazon.partition(":")[0])
+        codes.append(amazon[:200].partition(":")[0])
     statuses: list[int] = []
     has_wait = False
-    for item in _objects(tree):
+    for item in objects(tree, _INNER_NAMES):
         has_wait = has_wait or "retryDelay" in item
-        _collect(item, codes, texts, statuses)
+        _collect(folded(item), codes, texts, statuses)
     return Signals(
         tuple(dict.fromkeys(filter(None, (normal(code) for code in codes)))),
         " ".join(texts)[: 2 * _LONGEST].lower(),
         statuses[0] if statuses else None,
         has_wait,
         html,
+        was_stopped(headers),
     )
 
 
@@ -86,30 +99,18 @@ def _collect(
         if re.fullmatch("[45][0-9]{2}", code):
             statuses.append(int(code))
     for name in _TEXT_NAMES:
-        if isinstance(item.get(name), str):
-            texts.append(item[name][:_LONGEST])
-    if isinstance(item.get("error"), str):
-        codes.append(item["error"][:200])
-        texts.append(item["error"][:_LONGEST])
+        text = item.get(name)
+        if isinstance(text, str) and wrapped(text) is None:
+            texts.append(text[:_LONGEST])
+    stated = item.get("error")
+    if isinstance(stated, str) and wrapped(stated) is None:
+        codes.append(stated[:200])
+        texts.append(stated[:_LONGEST])
 
 
-def normal(code: str) -> str:
-    """A code without case and punctuation, so that one pattern meets every spelling."""
-    return _NOT_WORD.sub("", code.lower())
-
-
-def parse_body(body: Any) -> Any:
-    """JSON text as an object; other text, and what is parsed already, as it is."""
-    if isinstance(body, dict):
-        return body
-    if isinstance(body, bytes | bytearray):
-        body = bytes(body).decode("utf-8", "replace")
-    if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError):
-            return body
-    return body
+def was_stopped(headers: Mapping[str, str]) -> bool:
+    """True when an edge says that the call ended there: a program cannot pass its challenge."""
+    return any(headers.get(name, "").lower() in words for name, words in _STOPPED.items())
 
 
 def is_html(headers: Mapping[str, str], text: str) -> bool:
@@ -118,19 +119,3 @@ def is_html(headers: Mapping[str, str], text: str) -> bool:
     return start.startswith(("<!doctype", "<html")) or (
         start.startswith("<") and "html" in headers.get("content-type", "").lower()
     )
-
-
-def _objects(tree: Any, depth: int = 6) -> Iterator[Mapping[str, Any]]:
-    """The error objects of a body, outer ones first; only members that hold errors are entered."""
-    if isinstance(tree, list | tuple):
-        for member in tree[:20]:
-            yield from _objects(member, depth - 1) if depth else ()
-    if not isinstance(tree, Mapping):
-        return
-    yield tree
-    for name in _INNER_NAMES:
-        inner = tree.get(name)
-        if name == "raw" and isinstance(inner, str):
-            inner = parse_body(inner[: 4 * _LONGEST])
-        if depth and isinstance(inner, Mapping | list | tuple):
-            yield from _objects(inner, depth - 1)

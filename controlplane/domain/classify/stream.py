@@ -27,11 +27,22 @@ _END_TYPES = frozenset(
     {"message_stop", "response.completed", "response.incomplete", "response.cancelled"}
     | {"response.done", "message-end", "messageStop"}
 )
-# Finish reasons (OpenAI's and Google's) that mean: output was held back.
+# Reasons to stop, of every provider, that mean: output was held back.
 FILTERED = frozenset(
-    {"content_filter", "safety", "prohibited_content", "blocklist", "spii"}
+    {"content_filter", "safety", "prohibited_content", "blocklist", "spii", "sensitive"}
     | {"recitation", "image_safety", "image_prohibited_content", "image_recitation"}
+    | {"refusal", "guardrail_intervened", "content_filtered", "error_toxic"}
 )
+# Finish reasons that mean: what came is no answer. Each is the code of a row in ``providers``.
+BROKEN = frozenset(
+    {"error", "network_error", "insufficient_system_resource", "malformed_function_call"}
+    | {"unexpected_tool_call", "malformed_tool_use", "malformed_model_output"}
+)
+# An object with a code, a text and nothing else is an error, unless the code says that all is well.
+_ONLY_A_CODE = frozenset(
+    {"code", "message", "msg", "request_id", "requestId", "sid", "type", "param"}
+)
+_GOOD_CODES = (None, 0, "0", "", 200, "200", "ok", "OK", "success", "Success")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +120,15 @@ class StreamProgress:
         ):
             self.finished = True
         for reason in finish_reasons(item):
-            if reason == "error":
-                self.error = self.error or {"message": "provider returned error"}
+            self._stopped_for(reason)
             self.finished = True
-            self.filtered = self.filtered or reason in FILTERED
+        if stop := stop_reason(item):
+            self._stopped_for(stop)
+
+    def _stopped_for(self, reason: str) -> None:
+        if reason in BROKEN:
+            self.error = self.error or broken(reason)
+        self.filtered = self.filtered or reason in FILTERED
 
 
 def _telling(event: str, raw: bytes) -> bool:
@@ -137,16 +153,52 @@ def _error_of(event: str, kind: str, item: Mapping[str, Any]) -> Mapping[str, An
         if name.endswith("Exception"):  # Amazon names the event, or the member, after the fault
             inner = item.get(name)
             return {"code": name, **(inner if isinstance(inner, dict) else item)}
+    return stated_failure(item)
+
+
+def stated_failure(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The failure that an object states elsewhere than in an ``error`` of its own."""
+    if item.get("error_code") or item.get("success") is False:
+        return item
+    if "code" in item and item.keys() <= _ONLY_A_CODE and item["code"] not in _GOOD_CODES:
+        return item
+    response = item.get("Response")
+    if isinstance(response, dict) and isinstance(response.get("Error"), dict):
+        return response
+    base = item.get("base_resp")
+    if isinstance(base, dict) and base.get("status_code"):
+        return item
     feedback = item.get("promptFeedback")
     if isinstance(feedback, dict) and feedback.get("blockReason"):
         return {"code": "content_filter", "message": str(feedback["blockReason"])}
     return None
 
 
+def broken(reason: str) -> Mapping[str, Any]:
+    """The error that a finish reason of ``BROKEN`` stands for."""
+    return {"code": reason, "message": "provider returned error" if reason == "error" else reason}
+
+
+def stop_reason(item: Mapping[str, Any]) -> str | None:
+    """Why one whole answer, or the event that says it, stopped: Anthropic's, Amazon's, Cohere's.
+
+    It ends no stream: each of the three has an end mark of its own.
+    """
+    if "choices" in item or "candidates" in item:
+        return None
+    for holder in (item, item.get("delta"), item.get("messageStop")):
+        if isinstance(holder, dict):
+            for name in ("stop_reason", "stopReason", "finish_reason"):
+                reason = holder.get(name)
+                if isinstance(reason, str):
+                    return reason.lower()
+    return None
+
+
 def finish_reasons(item: Mapping[str, Any]) -> list[str]:
     """Why generation stopped, in lower case, for each choice of one event or one whole answer.
 
-    Anthropic's ``stop_reason`` is left out: its end mark is ``message_stop`` and nothing less.
+    The providers with one reason an answer are left out, see ``stop_reason``.
     """
     found = []
     for group in ("choices", "candidates"):
