@@ -29,6 +29,9 @@ MOST_CIRCUITS = 500
 OTHER = Circuit("(other)", "(other)")
 _of_gateway: dict[tuple[int, Circuit], int] = {}
 _folded: set[int] = set()
+# Retention gives back places; a name that found none is asked for again so much later.
+_FOLDED_FOR = timedelta(hours=1)
+_folded_at: dict[int, datetime] = {}
 
 _LOCK_CIRCUITS = "SELECT pg_advisory_xact_lock(hashtextextended('switchgear_circuits', %s))"
 _CIRCUITS_OF_GATEWAY = "SELECT circuit_id FROM gateway_circuit WHERE gateway_id = %s"
@@ -108,6 +111,8 @@ async def circuit_ids_of(
 
     Call it outside a transaction. Whoever makes up names fills 500 rows and no more.
     """
+    if now - _folded_at.get(gateway_id, now) > _FOLDED_FOR:
+        _forget_folded(gateway_id)
     wanted = set(circuits)
     missing = sorted(c for c in wanted if (gateway_id, c) not in _of_gateway)
     if missing:
@@ -128,9 +133,17 @@ async def circuit_ids_of(
             if len(ids) < len(missing):
                 other = (await circuit_ids(conn, [OTHER], now))[OTHER]
                 _folded.add(other)
+                _folded_at.setdefault(gateway_id, now)
                 ids |= {c: other for c in missing if c not in ids}
         _of_gateway.update(((gateway_id, c), i) for c, i in ids.items())
     return {c: _of_gateway[gateway_id, c] for c in wanted}
+
+
+def _forget_folded(gateway_id: int) -> None:
+    del _folded_at[gateway_id]
+    folded = [key for key, i in _of_gateway.items() if key[0] == gateway_id and i in _folded]
+    for key in folded:
+        del _of_gateway[key]
 
 
 async def _find(conn: AsyncConnection, circuits: list[Circuit]) -> dict[Circuit, int]:
@@ -152,6 +165,7 @@ def forget_circuits() -> None:
     _settled.clear()
     _of_gateway.clear()
     _folded.clear()
+    _folded_at.clear()
 
 
 def stands_for_many(circuit_id: int | None) -> bool:

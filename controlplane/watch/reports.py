@@ -55,6 +55,10 @@ _SHOWN = (
 )
 
 
+class InstanceGone(Exception):
+    """An instance of the group is not there any more: it was silent for longer than is kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrived:
     """One report as it came through the door."""
@@ -83,7 +87,10 @@ class _Report:
 
 
 async def store(conn: AsyncConnection, group: list[Arrived], now: datetime) -> Stored:
-    """Write what is new in a group of reports. Raises ``NotFound``, ``psycopg.Error``."""
+    """Write what is new in a group of reports.
+
+    Raises ``InstanceGone``, ``NotFound``, ``psycopg.Error``.
+    """
     newest: dict[tuple[int, UUID], Arrived] = {}
     for one in group:
         held = newest.get((one.gateway_id, one.boot_id))
@@ -143,6 +150,8 @@ class _Fold:
         held = await _ask(self._conn, "instances_for_reports.sql", instances=instances)
         circuits = await _ask(self._conn, "circuits_before.sql", instances=instances)
         before: dict[int, Before] = {row["id"]: row for row in await held.fetchall()}
+        if len(before) < len(instances):
+            raise InstanceGone
         for one in reports:
             told, highest = one.report.spool.acknowledged, before[one.instance_id]["highest_seq"]
             if told > highest:

@@ -24,8 +24,9 @@ import psycopg
 from controlplane.errors import Busy
 from controlplane.models.epochs import renew
 from controlplane.models.pool import pool
+from controlplane.models.registry import forget_circuits
 from controlplane.notify import observed_changed
-from controlplane.watch.reports import Arrived, store
+from controlplane.watch.reports import Arrived, InstanceGone, store
 from controlplane.wire.status import InstanceStatus, StatusReceipt
 
 MOST_AT_ONCE = 100
@@ -126,7 +127,13 @@ async def _commit(group: list[_Waiting]) -> None:
     """Store a group and answer it. The time of every verdict in it is the group's beginning."""
     async with (await pool()).connection() as conn:
         now = datetime.now(UTC)
-        stored = await store(conn, [one.arrived for one in group], now)
+        arrived = [one.arrived for one in group]
+        try:
+            stored = await store(conn, arrived, now)
+        except InstanceGone:
+            # This process remembers a row that was deleted since; the next try makes a new one.
+            forget_circuits()
+            stored = await store(conn, arrived, now)
         if stored.forgotten is not None:
             # The gateways hear of it by their watch, and with their next answer.
             await renew(conn, *stored.forgotten, now)

@@ -37,6 +37,24 @@ async def test_names_beyond_the_bound_are_counted_as_one_circuit(
     assert await other.count("gateway_circuit") == 1
 
 
+async def test_a_name_that_found_no_place_is_asked_for_again(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention gives places back; a process that remembers the fold must not fold for ever."""
+    monkeypatch.setattr(registry, "MOST_CIRCUITS", 1)
+    await sender.send(batch(attempt(model="first"), attempt(model="later")))
+    await sender.query("DELETE FROM gateway_circuit WHERE gateway_id = %s", [sender.gateway_id])
+    await sender.send(batch(attempt(model="later"), seq=2))
+    monkeypatch.setattr(registry, "_FOLDED_FOR", timedelta(microseconds=1))
+    await sender.send(batch(attempt(model="later"), seq=3))
+    counted = await sender.query(
+        "SELECT c.model, count(*) FROM attempt a JOIN circuit c ON c.id = a.circuit_id"
+        " WHERE a.gateway_id = %s GROUP BY 1 ORDER BY 1",
+        [sender.gateway_id],
+    )
+    assert counted == [("(other)", 2), ("first", 1), ("later", 1)]
+
+
 async def test_batches_at_once_do_not_pass_the_bound_together(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
