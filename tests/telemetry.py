@@ -16,6 +16,7 @@ DERIVED = (
     "rollup_minute_part",
     "rollup_minute_request",
     "rollup_circuit_minute",
+    "rollup_circuit_five_minutes",
     "rollup_hour",
     "rollup_hour_tenant",
     "rollup_hour_split",

@@ -16,6 +16,7 @@ from ninja import Query, Router
 from controlplane.api.door import answer
 from controlplane.domain.circuit import Circuit as Name
 from controlplane.domain.durations import duration
+from controlplane.domain.rollup import floor_to
 from controlplane.errors import Conflict, InvalidInput, NotFound
 from controlplane.reports import finding
 from controlplane.reports.telemetry import Step, Trace, TraceRow, circuit_series
@@ -24,7 +25,7 @@ task_routes = Router(tags=["tasks"])
 MOST_STEPS = 2000
 _MINUTE = timedelta(minutes=1)
 _DEFAULT = timedelta(hours=24)
-FROM = Query(None, alias="from", description="default: 24 hours before `to`")
+FROM = Query(None, alias="from", description="default: 24 hours before `to`, at a whole step")
 TO = Query(None, alias="to", description="not included; default: now")
 STEP = Query("", description="whole minutes, such as `5m` or `1h`; default: about 300 steps")
 _GATEWAY = Query(None, max_length=200, description="only at this gateway")
@@ -99,6 +100,9 @@ def series(
     end = until or datetime.now(UTC)
     start = since or end - _DEFAULT
     length = _step(step, start, end)
+    if since is None:
+        # Steps of the clock: two who ask see the same ones, and sums of five minutes fit them.
+        start = floor_to(length, start)
     found = circuit_series(circuit, start, end, length)
     return answer(
         {

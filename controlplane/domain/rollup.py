@@ -8,7 +8,7 @@ pounds exact (design 4.7, 6).
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Protocol
 
@@ -33,6 +33,9 @@ COUNTERS = (
     *("ended_ms_sum", "ended_count"),
 )
 MONEY = ("cost_gbp", "wasted_gbp", "estimated_gbp", "wasted_estimated_gbp")
+
+FIVE_MINUTES = timedelta(minutes=5)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _AT = {name: place for place, name in enumerate(COUNTERS)}
 _ROLE = {
@@ -207,3 +210,13 @@ def minute_of(at: datetime) -> datetime:
 def hour_of(at: datetime) -> datetime:
     """The UTC hour that ``at`` lies in."""
     return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def floor_to(step: timedelta, at: datetime) -> datetime:
+    """The last whole multiple of ``step`` since 1970 that is not after ``at``; of UTC."""
+    return at.astimezone(UTC) - (at - EPOCH) % step
+
+
+def is_of_fives(start: datetime, step: timedelta) -> bool:
+    """Whether steps of this length from ``start`` on are whole five minutes of the clock."""
+    return not step % FIVE_MINUTES and floor_to(FIVE_MINUTES, start) == start

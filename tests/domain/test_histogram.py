@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from controlplane.domain.histogram import (
     EDGES,
     MOST_MS,
+    Histogram,
     bins_of,
     bucket_of,
     counts_of,
@@ -56,5 +57,17 @@ def test_a_quantile_is_the_value_of_its_rank(values: list[int], q: float) -> Non
     assert abs(read - exact) <= Fraction(2, 100) * exact
 
 
+@given(st.lists(durations), st.lists(durations), st.sampled_from([0.0, 0.5, 0.95, 0.99, 1.0]))
+def test_bins_of_two_unsummed_are_read_as_the_histogram_of_both(
+    one: list[int], other: list[int], q: float
+) -> None:
+    read = Histogram(bins_of(histogram(one)) + bins_of(histogram(other)))
+    assert (read.counts(), read.total) == (histogram(one + other), len(one + other))
+    assert read.quantile(q) == quantile(histogram(one + other), q)
+    assert read == Histogram(bins_of(histogram(other + one)))
+    assert read != Histogram(bins_of(histogram([*one, *other, 5])))
+
+
 def test_nothing_has_no_quantile() -> None:
+    assert Histogram([]).quantile(0.5) is None
     assert quantile({}, 0.5) is None

@@ -1,9 +1,24 @@
 -- One circuit over [start, end) in steps: derived minutes, and from the watermark on the minutes of
 -- its gateways and their histograms. Histograms come as bins (domain/histogram) of the whole step,
--- unsummed: those of its minutes one after another.
+-- unsummed: those of its minutes one after another. Where steps are made of whole five minutes
+-- (fives), their sums stand for the derived minutes, wherever there are any.
 WITH derived AS (
     SELECT upto FROM rollup_watermark WHERE grain = 'minute'
+), fives AS MATERIALIZED (
+    SELECT at, attempts, firsts, retries, fallbacks, redeliveries, succeeded, retryable,
+        permanent, partial, client_cancelled, client_deadline, local_fault, failed,
+        refused_breaker, refused_override, refused_budget, refused_other, would_refuse,
+        cost_gbp, wasted_gbp, unpriced, latency, first_byte
+    FROM rollup_circuit_five_minutes
+    WHERE %(fives)s AND circuit_id = %(circuit)s AND at >= %(start)s
+      AND at <= least(%(end)s, (SELECT upto FROM derived)) - interval '5 minutes'
 ), minutes AS (
+    SELECT at AS minute, attempts, firsts, retries, fallbacks, redeliveries, succeeded, retryable,
+        permanent, partial, client_cancelled, client_deadline, local_fault, failed,
+        refused_breaker, refused_override, refused_budget, refused_other, would_refuse,
+        cost_gbp, wasted_gbp, unpriced, latency, first_byte
+    FROM fives
+    UNION ALL
     SELECT minute, attempts, firsts, retries, fallbacks, redeliveries, succeeded, retryable,
         permanent, partial, client_cancelled, client_deadline, local_fault, failed,
         refused_breaker, refused_override, refused_budget, refused_other, would_refuse,
@@ -11,6 +26,7 @@ WITH derived AS (
     FROM rollup_circuit_minute
     WHERE circuit_id = %(circuit)s AND minute >= %(start)s AND minute < %(end)s
       AND minute < (SELECT upto FROM derived)
+      AND date_bin('5 minutes', minute, 'epoch') NOT IN (SELECT at FROM fives)
     UNION ALL
     SELECT minute, attempts, firsts, retries, fallbacks, redeliveries, succeeded, retryable,
         permanent, partial, client_cancelled, client_deadline, local_fault, failed,

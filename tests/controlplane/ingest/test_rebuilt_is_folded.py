@@ -17,7 +17,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controlplane.ingest.derive import derive
+from controlplane.models import Circuit
 from controlplane.models.pool import close_pool
+from controlplane.reports import telemetry
 from tests.controlplane.ingest.batches import attempt, batch, outcome, refusal, transition
 from tests.controlplane.ingest.conftest import Sender, new_sender
 from tests.controlplane.ingest.test_cost_at_ingest import add_prices
@@ -147,6 +149,7 @@ def of_all_gateways() -> list[list[tuple[Any, ...]]]:
     with connection.cursor() as cursor:
         for table, at, order in (
             ("rollup_circuit_minute", "minute", "circuit_id, minute"),
+            ("rollup_circuit_five_minutes", "at", "circuit_id, at"),
             ("rollup_hour_tenant", "hour", "hour, circuit_id, tenant, route"),
         ):
             # Other tests' minutes may become finished at any moment.
@@ -156,6 +159,16 @@ def of_all_gateways() -> list[list[tuple[Any, ...]]]:
             )
             found.append(cursor.fetchall())
     return found
+
+
+def series(step: timedelta, *, of_minutes: bool) -> list[list[telemetry.Step]]:
+    """Every circuit's two hours, from sums of five minutes where there are any, or from minutes."""
+    end = BEGIN + timedelta(hours=2)
+    with pytest.MonkeyPatch.context() as patch:
+        if of_minutes:
+            patch.setattr(telemetry, "is_of_fives", lambda *_: False)
+        ids = Circuit.objects.order_by("pk").values_list("pk", flat=True)
+        return [telemetry.circuit_series(pk, BEGIN, end, step) for pk in ids]
 
 
 def without_identity(found: dict[str, Any]) -> dict[str, Any]:
@@ -180,6 +193,9 @@ def test_rebuilt_is_folded() -> None:
         folded = derived(shuffled)
         assert without_identity(folded) == without_identity(derived(straight))
         together = of_all_gateways()
+        for minutes in (5, 60, 120):
+            step = timedelta(minutes=minutes)
+            assert series(step, of_minutes=False) == series(step, of_minutes=True)
         spoil(shuffled)
         call_command("rebuild", "--from", BEGIN.isoformat(), stdout=StringIO())
         assert derived(shuffled) == folded
@@ -201,6 +217,7 @@ def spoil(sender: Sender) -> None:
             "DELETE FROM circuit_state WHERE gateway_id = %s",
             "UPDATE rollup_hour SET attempts = attempts + 1 WHERE gateway_id = %s",
             "UPDATE rollup_circuit_minute SET attempts = attempts + %s",
+            "UPDATE rollup_circuit_five_minutes SET attempts = attempts + %s",
             "UPDATE rollup_hour_tenant SET cost_gbp = cost_gbp + %s",
         ):
             await sender.query(statement, [sender.gateway_id])
