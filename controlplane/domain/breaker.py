@@ -137,7 +137,11 @@ class Breaker(Automaton):
             self._switch_mode(mode, None if mode is Mode.AUTO else until, now)
 
     def set_policy(self, policy: BreakerPolicy, now: float) -> None:
-        """Swap the settings live. Counts, the current state and its deadline are kept."""
+        """Swap the settings live. Counts, the current state and the open period are kept.
+
+        A shorter patience in HalfOpen, or a shorter ramp, counts from where it began, but what it
+        ends does so now and is not dated back.
+        """
         with self._lock:
             self._advance(now)
             window = window_for(policy)
@@ -145,6 +149,7 @@ class Breaker(Automaton):
             self._policy, self._window = policy, window
             self._slow_from = policy.slow_call_seconds
             self._rearm()
+            self._due = max(self._due, now)
 
     def probe_now(self, now: float) -> bool:
         """End the open period by hand; False when the breaker was not Open."""

@@ -1,7 +1,8 @@
 """Run a ``breaker_scenarios`` case through the real breaker, rest and retry budget.
 
 Invariant: an operation, a setting or a reason that this adapter does not know is an error; nothing
-of a case is left out. ``t`` is monotonic seconds, handed on as ``now``.
+of a case is left out. ``t`` is monotonic seconds, handed on as ``now``: as the exact number that
+the case has written, since 0.1 + 0.2 in floats is not the 0.3 of another step.
 """
 
 from __future__ import annotations
@@ -48,10 +49,16 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     """The states and answers of the product after each step."""
     script = SCRIPTS[case["input"]["script"]](dict(case["input"]["config"]))
     after = [
-        script(step["t"], step["op"], step.get("args") or {}) for step in case["input"]["steps"]
+        script(exact(step["t"]), step["op"], step.get("args") or {})
+        for step in case["input"]["steps"]
     ]
     last = after[-1].get("state") if after else None
     return {"after": after, "final_state": last}
+
+
+def exact(number: float) -> Any:
+    """A number of a case, for product code that is typed for floats."""
+    return Fraction(str(number))
 
 
 def breaker_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
@@ -75,7 +82,7 @@ def breaker_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
                     breaker.record(permits[args["call"]], OUTCOMES[op], t)
             case "force":
                 ttl = args.get("ttl_s")
-                override = (FORCE[args["to"]], None if ttl is None else t + ttl)
+                override = (FORCE[args["to"]], None if ttl is None else t + exact(ttl))
                 breaker.set_mode(override[0], t, override[1])
             case "clear_force":
                 override = (Mode.AUTO, None)
@@ -102,20 +109,20 @@ def breaker_policy(config: dict[str, Any]) -> BreakerPolicy:
     """The case's settings, all of them, as a policy."""
     consecutive = config.pop("consecutive", None)
     by_ratio = round(config.pop("threshold", 0.5) * 1000)
-    open_s = config.pop("open_s", 30)
+    open_s = exact(config.pop("open_s", 30))
     window_s = config.pop("window_s", None)
     policy = BreakerPolicy(
         consecutive_failures=consecutive,
         failure_ratio=None if consecutive else by_ratio,
         minimum_calls=config.pop("min_calls", 1),
         window_calls=None if window_s else config.pop("size", 100),
-        window_seconds=window_s or 60.0,
+        window_seconds=exact(window_s or 60),
         open_seconds=open_s,
         open_seconds_cap=open_s,
         half_open_probes=config.pop("half_open_max", 1),
         close_after=config.pop("half_open_successes", 1),
-        probe_lease_seconds=config.pop("probe_lease_s", 1e9),
-        half_open_max_seconds=config.pop("half_open_max_s", 1e9),
+        probe_lease_seconds=exact(config.pop("probe_lease_s", 10**9)),
+        half_open_max_seconds=exact(config.pop("half_open_max_s", 10**9)),
         ramp_shares=(),
     )
     refuse_leftovers(config)
@@ -124,7 +131,7 @@ def breaker_policy(config: dict[str, Any]) -> BreakerPolicy:
 
 def cooldown_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
     """Script ``cooldown``: the rest of each target after a rate limit."""
-    default_s = config.pop("default_cooldown_s")
+    default_s = exact(config.pop("default_cooldown_s"))
     refuse_leftovers(config)
     rests: dict[str, Rest] = {}
 
@@ -133,7 +140,7 @@ def cooldown_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
         match op:
             case "rate_limited":
                 hint = args.get("retry_after_s")
-                rest.extend(t, default_s if hint is None else hint, "rate_limited")
+                rest.extend(t, default_s if hint is None else exact(hint), "rate_limited")
                 return {}
             case "available":
                 return {"available": rest.available(t)}
@@ -180,10 +187,10 @@ def verdict_for(reason: str, retry_after_s: float | None) -> Verdict:
 
 def retry_budget_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
     """Script ``retry_budget``: one bucket; ``reserve`` is the floor of the whole window."""
-    window_s = config.pop("ttl_s")
+    window_s = exact(config.pop("ttl_s"))
     policy = BudgetPolicy(
-        ratio_per_mille=int(Fraction(str(config.pop("ratio"))) * 1000),
-        min_per_second=config.pop("reserve", 0) / window_s,
+        ratio_per_mille=int(exact(config.pop("ratio")) * 1000),
+        min_per_second=exact(config.pop("reserve", 0)) / window_s,
         window_seconds=window_s,
         burst=NO_BURST_LIMIT,
     )
