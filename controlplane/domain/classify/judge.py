@@ -138,6 +138,8 @@ def _error_answer(observation: Observation, status: int, body: Any) -> Verdict:
     if status == 200 and signals.inner_status is not None:
         status = signals.inner_status
     row = look_up(observation.provider, status, signals)
+    if isinstance(body, dict) and not FILTERED.isdisjoint(finish_reasons(body)):
+        row = Row("content_filtered")  # a completion that was held back, under an error status
     hint = parse_hint(
         headers, body, now=observation.now, status=429 if row.reason in _WAITED_FOR else status
     )

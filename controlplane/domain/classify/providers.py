@@ -36,6 +36,8 @@ _LIMIT_AND_ASK = re.compile(r"limit:?\s*([0-9][0-9,]*)\b.{0,80}?requested:?\s*([
 _ZHIPU = r"zhipu|bigmodel|\bglm|(^|[^a-z])z[._-]?ai\b"
 _BAIDU = r"baidu|qianfan|wenxin|ernie"
 _REFUSED = (200, 400, 401, 402, 403, 404, 412, 413, 422, 429)
+# Under 401, 403 or 404 a code of the server's fault is only the family that a provider gives all.
+_MAY_BE_THEIRS = (200, 400, 408, 409, 429, *range(500, 600))
 _BAD = (200, 400, 404, 410, 422)
 _SIZE = (200, 400, 413, 422)
 
@@ -69,6 +71,8 @@ ROWS: tuple[Row, ...] = (
     # 2. Codes with one meaning, and two words that take it from such a code.
     Row("rate_limited", message=r"error-code#token-limit"),  # DashScope's minute, as no quota
     Row("rate_limited", code=r"inflightbudgetexhausted"),
+    Row("rate_limited", statuses=(200, 429), code=r"insufficientquota",
+        message=r"limit of concurrent|quota of (requests|tokens) per (minute|second)"),
     Row("quota_exhausted", code=r"insufficient.{0,20}(quota|balance|credits?|funds)(balance)?"
         r"|quotaexceeded|usagelimit(reached|exceeded)|billing(hardlimitreached|notactive|error)|arrearage"
         r"|exceededcurrentquotaerror|creditbalancetoolow|(account)?outofcredits?|paymentrequired"
@@ -86,6 +90,12 @@ ROWS: tuple[Row, ...] = (
         r"|stringabovemaxlength|(input)?tokens?limitexceeded|maxtokensexceeded|inputtoolong"
         r"|contextlengtherror|exceedcontextsizeerror|(tokens|characters)toolong"),
     Row("request_too_large", code=r"(request|payload|requestentity|contentlength)toolarge"),
+    # What is wrong with a named part of the request quotes its text: no other row may read that.
+    Row("invalid_request", statuses=(400, 422),
+        code=r"(unknown|unsupported|missingrequired)parameter"
+        r"|invalidfunctionparameters|stringtoolong|(array|integer|decimal)abovemax(length|value)"),
+    Row("invalid_request", statuses=(400, 422),
+        message=r"^(messages|tools|input|contents)[.\[]\d\S*: "),
     Row("model_not_found", code=r"(model|deployment)(not(found|exist)|decommissioned|deprecated"
         r"|terminated|retired|gone|doesnotexist)(exception|error)?|unknownmodel|nosuchmodel"
         r"|invalidmodel(name|error)?|unsupportedmodel|modelnotsupported|modelnotavailable"
@@ -125,7 +135,9 @@ ROWS: tuple[Row, ...] = (
     # One model is closed to a key that is good for others: a rest of the key would close them all.
     Row("model_not_found", statuses=_REFUSED,
         message=r"n['\u2019o]t have access to (the |this )?model|\bno access to (the |this )?model"
-        r"|not allowed to (access|use) (this |publisher )?model|not activated the model"
+        r"|not allowed to (access|use|sample from) (this |publisher )?model|not activated the model"
+        r"|\bmodel\b[^.]{0,80}(not |un)available (in|for) (\w+ ){0,3}(region|country|location|plan"
+        r"|account|(api )?key|project|organi[sz]ation|tier|subscription)\b"
         r"|plan (does )?not (support|include) (this )?model|on-demand throughput isn"
         r"|model (use case details|access is denied)"),
     Row("auth", statuses=_REFUSED, message=r"(invalid|incorrect|expired|missing) (x-)?api[- ]key"
@@ -144,7 +156,10 @@ ROWS: tuple[Row, ...] = (
         r"|`?inputs`? tokens \+ `?max_new_tokens`? must be|too many tokens: "
         r"|tokens? (length )?too long"
         r"|(prompt|input) is too long|(prompt|input) (contains|has) .{0,40}too large for model"
-        r"|(input|prompt|token) (token )?count[^.]{0,60}exceeds|reduce the length of the (messages|"
+        r"|configured context size|(allowed )?input length (of|should be)|max input tokens"
+        r"|tokens in request more than|input tokens (exceed|in excess)"
+        r"|must have less than \d+ tokens"
+        r"|(input|prompt|token) (token )?count[^.]{0,60}exceed|reduce the length of the (messages|"
         r"prompt|input)|exceeds the maximum number of (input )?tokens|too many (input )?tokens in"),
     Row("request_too_large", statuses=_SIZE,
         message=r"(request|payload|body|entity)( entity| body| size)? (is )?too large"
@@ -182,6 +197,8 @@ ROWS: tuple[Row, ...] = (
     Row("overloaded", statuses=(503,), code=r"slowdown"),
     Row("model_overloaded", message=r"\bmodel\b[^.]{0,60}(overloaded|(at|over) capacity"
         r"|\bbusy\b|unavailable|high (demand|traffic))"),
+    Row("model_overloaded", statuses=(400,), message=r"^function .{1,80}degraded function"),  # NIM
+    Row("model_not_ready", statuses=(400,), message=r"\bmodel\b[^.]{0,40} not ready for inference"),
     Row("model_error", statuses=(200, 400, 500), message=r"\bmodel (has )?(crashed|unloaded)"),
     Row("model_not_ready", statuses=(503,),
         message=r"^loading model|\bmodel\b.{0,160}\b(is )?(currently |still )?"
@@ -238,7 +255,8 @@ ROWS: tuple[Row, ...] = (
     Row("not_found", statuses=_BAD, message=r"\b(file|response|thread|batch|vector store|"
         r"conversation|container|item)\b[^.]{0,80}not found"),
     Row("model_not_found", statuses=_BAD, code=r"notfound(error)?|resourcenotfound(exception)?"),
-    Row("server_error", code=r"(internal)?servererror|internal(error|serverexception|failure)?"
+    Row("server_error", statuses=_MAY_BE_THEIRS,
+        code=r"(internal)?servererror|internal(error|serverexception|failure)?"
         r"|apierror|badgateway|providererror|systemerror|serverexception|upstreamerror"
         r"|serviceunavailable(exception|error)?|unavailable"),
     Row("invalid_request", statuses=(200,), code=r"invalid(request(error)?|argument|parameter"
