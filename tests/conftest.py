@@ -1,23 +1,27 @@
 """Fixtures that every test may use: the session's Postgres and databases on it.
 
 Tests marked `django_db` get the server by themselves. Others ask for `postgres` (the running
-server, `postgres.dsn(dbname)`) or `make_database` (new databases, dropped at the end).
+server, `postgres.dsn(dbname)`), for `make_database` (new databases, dropped at the end) or for
+`web` (a web process over empty tables, one for all tests of a runner).
 """
 
+import fcntl
 import os
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import psycopg
 import pytest
 from asgiref.sync import SyncToAsync
 from django.conf import settings
-from django.db import connections
+from django.db import connection, connections
 from django.db.backends.postgresql.operations import DatabaseOperations
 from psycopg import sql
 
+from tests.dashboard.server import WebProcess, collect_static
 from tests.embedded import POSTGRES, TestPostgres
 
 # No test is about speed, so an example may take as long as a busy machine needs. CI draws the same
@@ -92,3 +96,41 @@ def make_database(postgres: TestPostgres) -> Iterator[Callable[..., str]]:
     with psycopg.connect(postgres.dsn("postgres"), autocommit=True) as admin:
         for name in made:
             admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def static_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the collected static files, collected once for runners side by side."""
+    var, shared = tmp_path_factory.mktemp("var"), tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / "static.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "collected").exists():
+            collect_static(shared)
+            (shared / "collected").touch()
+    (var / "static").symlink_to(shared / "static")
+    return var
+
+
+@pytest.fixture(scope="session")
+def shared_web(
+    django_db_setup: None, postgres: TestPostgres, static_files: Path
+) -> Iterator[WebProcess]:
+    """The session's web process."""
+    web = WebProcess(postgres.dsn(settings.DATABASES["default"]["NAME"]), static_files)
+    web.start()
+    yield web
+    web.kill()
+
+
+@pytest.fixture
+def web(transactional_db: None, shared_web: WebProcess) -> Iterator[WebProcess]:
+    """The web process over empty tables; running again if the test before has killed it.
+
+    Invariant: nobody is connected between two tests, so nothing of one is seen by the next.
+    """
+    if shared_web.process is None:
+        shared_web.start()
+    yield shared_web
+    connection.close()

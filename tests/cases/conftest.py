@@ -34,11 +34,7 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.conftest import shared_web, static_files, web
-
 from .comparison import compare, contested_paths
-
-__all__ = ["shared_web", "static_files", "web"]  # fixtures that adapters ask for
 
 HERE = Path(__file__).parent
 GROUPS = ("classification", "retry_hints", "usage_cost", "breaker_scenarios", "control_plane")

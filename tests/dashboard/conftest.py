@@ -1,13 +1,8 @@
-"""A real web process over the tests' database, and people in it.
-
-Invariant: the web process runs for the whole session; each test starts from empty tables, and
-nobody is connected between two tests, so nothing of one test is seen by the next.
-"""
+"""A browser over the tests' web process (`web`, in the fixtures of all), and people in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -20,36 +15,7 @@ from playwright.sync_api import Browser, Page
 import controlplane.urls  # noqa: F401
 from tests import builders
 from tests.browser import chromium, new_page
-from tests.dashboard.server import WebProcess, collect_static
-from tests.embedded import TestPostgres
-
-
-@pytest.fixture(scope="session")
-def static_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the collected static files."""
-    var = tmp_path_factory.mktemp("var")
-    collect_static(var)
-    return var
-
-
-@pytest.fixture(scope="session")
-def shared_web(
-    django_db_setup: None, postgres: TestPostgres, static_files: Path
-) -> Iterator[WebProcess]:
-    """The session's web process."""
-    web = WebProcess(postgres.dsn(settings.DATABASES["default"]["NAME"]), static_files)
-    web.start()
-    yield web
-    web.kill()
-
-
-@pytest.fixture
-def web(transactional_db: None, shared_web: WebProcess) -> Iterator[WebProcess]:
-    """The web process over empty tables; running again if the test before has killed it."""
-    if shared_web.process is None:
-        shared_web.start()
-    yield shared_web
-    connection.close()
+from tests.dashboard.server import WebProcess
 
 
 def notify(topic: str = "observed") -> None:

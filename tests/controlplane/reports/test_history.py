@@ -18,10 +18,7 @@ from controlplane.reports.weekly import Question, weekly
 from controlplane.wire.events import Attempt, Outcome, Refusal, Transition, id_matches
 from gateway.history_traffic import Stream
 from tests.controlplane.reports.test_weekly import LONDON, now
-from tests.dashboard.conftest import shared_web, static_files
 from tests.dashboard.server import WebProcess
-
-__all__ = ["shared_web", "static_files"]
 
 STREAM = Stream("simulated-a", 0, Week(2026, 43), ZoneInfo("Europe/London"), 1500)
 
