@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ def lock(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The requirement of a package that pip finds in a folder: no test waits for an index."""
+    info = "nothing-1.dist-info"
+    with zipfile.ZipFile(tmp_path / "nothing-1-py3-none-any.whl", "w") as package:
+        package.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: nothing\nVersion: 1\n")
+        package.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        package.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", tmp_path.as_uri())
+    return "nothing==1"
+
+
 def made_anew(heard: list[str]) -> bool:
     made = any("Making the virtual environment" in line for line in heard)
     heard.clear()
@@ -33,7 +47,7 @@ def made_anew(heard: list[str]) -> bool:
 
 
 def test_environment_is_made_once_and_made_again_when_broken(
-    tmp_path: Path, lock: Path, heard: list[str]
+    tmp_path: Path, lock: Path, wheel: str, heard: list[str]
 ) -> None:
     venv = tmp_path / "a venv"
     # Cut off in the middle: what pip had half unpacked must not be trusted.
@@ -65,8 +79,8 @@ def test_environment_is_made_once_and_made_again_when_broken(
     assert heard
     assert not made_anew(heard)
 
-    lock.write_text("django==5.2.19\n")
-    with pytest.raises(LaunchError, match=r"(?s)Installing the packages failed.*hash"):
+    lock.write_text(f"{wheel}\n")
+    with pytest.raises(LaunchError, match=r"(?s)Installing the packages failed.*--hash=sha256:"):
         install(venv, lock, heard.append)
 
 
