@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 
 def test_case(case: dict[str, Any], differences: Callable[[dict[str, Any]], list[str]]) -> None:
     found = differences(case)

@@ -17,7 +17,7 @@ from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import live, log_in
 from tests.dashboard.test_find import a_request
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 THEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 ROOMS = ["/", "/incident", "/circuits", "/gateways", "/overrides", "/budgets", "/report", "/audit"]
 ROOMS += ["/policies", "/policies/new", "/routes", "/providers", "/telemetry"]

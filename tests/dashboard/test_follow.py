@@ -12,7 +12,7 @@ from tests.dashboard.conftest import notify
 from tests.dashboard.server import WebProcess
 from tests.dashboard.test_browser import fleet, live, log_in
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 PATIENCE_MS = 60_000  # a page is read again within seconds; on a busy machine several times that
 
 

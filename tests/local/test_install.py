@@ -11,6 +11,7 @@ import pytest
 from controlplane.local.errors import LaunchError
 from controlplane.local.install import install
 
+pytestmark = pytest.mark.long
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
