@@ -2,7 +2,7 @@
 
 Invariant: an error names its code, its HTTP status and, for bad input, the field and what to write
 there. Tree: ``Problem`` <- ``InvalidInput`` 422, ``Unauthenticated`` 401, ``Forbidden`` 403,
-``NotFound`` 404, ``Conflict`` 409, ``TooLarge`` 413, ``Busy`` 503.
+``NotFound`` 404, ``Conflict`` 409, ``TooLarge`` 413, ``Busy`` 503 <- ``TooSlow``.
 """
 
 from __future__ import annotations
@@ -91,3 +91,16 @@ class Busy(Problem):
     """Try again after ``Retry-After``."""
 
     status, code, title = 503, "busy", "Busy"
+
+
+class TooSlow(Busy):
+    """Postgres ended a statement at its time limit: asking again at once only makes it worse."""
+
+    code, title = "too_slow", "Too slow"
+
+    def __init__(
+        self,
+        detail: str = "It took longer than a statement may (30 s). Ask for less at once, such as a"
+        " shorter time, or try again when Postgres is less busy.",
+    ) -> None:
+        super().__init__(detail, retry_after_s=60)

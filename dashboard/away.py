@@ -1,5 +1,7 @@
 """What is answered while Postgres is away: a page that waits for it, or a problem document.
 
+A statement that Postgres has ended at its time limit is told as that: its page does not ask again.
+
 Invariant: nothing here asks the database, neither for who looks nor for a session; whoever wrote
 is never told that it was kept.
 """
@@ -14,10 +16,11 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from controlplane.api.door import problem_answer
-from controlplane.errors import Busy
-from controlplane.models.pool import AWAY
+from controlplane.errors import Busy, TooSlow
+from controlplane.models.pool import AWAY, is_timeout
 
 RETRY_AFTER_S = 5
+_AWAY = "Postgres does not answer; try again."
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +47,13 @@ class DatabaseAway:
         if not is_away(error):
             return None
         log.warning("%s %s: %s", request.method, request.path, error)
+        problem = TooSlow() if is_timeout(error) else Busy(_AWAY, retry_after_s=RETRY_AFTER_S)
         if request.path.startswith("/api/"):
-            said = "Postgres does not answer; try again."
-            return problem_answer(Busy(said, retry_after_s=RETRY_AFTER_S))
-        page = render_to_string("503.html", {"read": request.method in {"GET", "HEAD"}})
+            return problem_answer(problem)
+        read = request.method in {"GET", "HEAD"}
+        slow = problem.detail if isinstance(problem, TooSlow) else ""
+        page = render_to_string("503.html", {"read": read, "slow": slow})
         answer = HttpResponse(page, status=503)
-        answer["Retry-After"] = str(RETRY_AFTER_S)
+        answer["Retry-After"] = str(problem.retry_after_s)
         answer["Cache-Control"] = "no-store"
         return answer

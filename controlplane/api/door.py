@@ -26,9 +26,17 @@ from ninja.utils import check_csrf
 from controlplane.actions import tokens
 from controlplane.actions.actor import Actor, actor_of_person, actor_of_token
 from controlplane.actions.signin import client_address
-from controlplane.errors import Busy, Forbidden, InvalidInput, Problem, TooLarge, Unauthenticated
+from controlplane.errors import (
+    Busy,
+    Forbidden,
+    InvalidInput,
+    Problem,
+    TooLarge,
+    TooSlow,
+    Unauthenticated,
+)
 from controlplane.models import Person, Role
-from controlplane.models.pool import AWAY
+from controlplane.models.pool import AWAY, is_timeout
 
 _IN_URL = {"token", "access_token", "api_key", "authorization"}
 _METADATA = {"name": "name", "labels": "labels", "expected_version": "resourceVersion"}
@@ -204,6 +212,8 @@ def install_errors(api: NinjaAPI) -> None:
         if isinstance(error, InternalError) and not isinstance(error.__cause__, AWAY):
             return _surprise(request, error)
         log.warning("%s %s: %s", request.method, request.path, error)
+        if is_timeout(error):
+            return problem_answer(TooSlow())
         return problem_answer(Busy("Postgres does not answer; try again.", retry_after_s=2))
 
     @api.exception_handler(Exception)

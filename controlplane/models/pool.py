@@ -33,6 +33,11 @@ AWAY = (
 )
 
 
+def is_timeout(error: BaseException) -> bool:
+    """True when Postgres has ended a statement at its time limit: it answers, only not that."""
+    return isinstance(error.__cause__, psycopg.errors.QueryCanceled)
+
+
 def conninfo(**extra: str) -> str:
     """The libpq connection string of the default database."""
     database = settings.DATABASES["default"]

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 from django.conf import settings
-from django.db import connection
+from django.db import OperationalError, connection
 from msgspec import Struct
 
 from controlplane.domain.calendar import Week, last_finished, zone_named
 from controlplane.domain.circuit import Circuit
-from controlplane.errors import InvalidInput
-from controlplane.models.pool import named_sql
+from controlplane.errors import InvalidInput, TooSlow
+from controlplane.models.pool import is_timeout, named_sql
 from controlplane.reports.figures import ZERO, Figures, Known
 
 SPLITS = ("circuit", "route", "tenant", "gateway")
@@ -34,6 +35,8 @@ IDLE = timedelta(minutes=15)
 OLD = timedelta(days=7)
 # What stands for a task without an attempt, and for attempts and tasks that name no route.
 NO_KEY = ""
+# So many hours are always read from raw events while a week runs.
+_FEW_HOURS = 2
 _SQL = Path(__file__).parent / "sql"
 
 
@@ -195,9 +198,7 @@ def weekly(asked: Question, now: datetime) -> Weekly:
         "now": now,
         "idle": IDLE,
     }
-    with connection.cursor() as cursor:
-        cursor.execute(named_sql(_SQL / "weekly.sql"), values)
-        document = msgspec.json.decode(cursor.fetchone()[0], type=_Document)
+    document = _read(asked.week, values)
     sums = _Sums(document)
     name = _namer(asked.by, document)
     keys = sorted(sums.keys(), key=lambda key: (key == NO_KEY, name(key)))
@@ -213,6 +214,27 @@ def weekly(asked: Question, now: datetime) -> Weekly:
         incomplete=start < now - timedelta(days=settings.RAW_RETENTION_DAYS),
         running=now < end,
     )
+
+
+def _read(week: Week, values: dict[str, Any]) -> _Document:
+    """All of it in one statement. ``TooSlow`` says how much had to come from raw events."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(named_sql(_SQL / "weekly.sql"), values)
+            return msgspec.json.decode(cursor.fetchone()[0], type=_Document)
+    except OperationalError as error:
+        if not is_timeout(error):
+            raise
+        with connection.cursor() as cursor:
+            cursor.execute(named_sql(_SQL / "weekly_underived.sql"), values)
+            (hours,) = cursor.fetchone()
+        if hours <= _FEW_HOURS:
+            raise TooSlow() from error
+        raise TooSlow(
+            f"{hours} hours of {week} are not derived yet, and to read them from raw events took"
+            " longer than a statement may (30 s). They are derived in the background, the newest"
+            " first: try again in some minutes. The page Telemetry says if that work stands still."
+        ) from error
 
 
 def _namer(by: str, document: _Document) -> Callable[[str], str]:

@@ -1,7 +1,7 @@
 """The weekly report: a page with charts, and its CSV.
 
 Invariant: the page and its file answer the same question, and a question that cannot be read is
-answered in words beside the form, with 422.
+answered in words beside the form, with 422; a week that takes too long to read, with 503.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from controlplane.api.door import problem_answer
 from controlplane.api.reports import csv_answer
-from controlplane.errors import InvalidInput
+from controlplane.errors import InvalidInput, TooSlow
 from controlplane.reports import weekly
 from dashboard import charts, reporting
 from dashboard.views.page import problem_fields, room, show
@@ -35,6 +36,9 @@ def page(request: HttpRequest) -> HttpResponse:
     except InvalidInput as problem:
         faults = list(problem_fields(problem).values())
         return show(request, "report/fault.html", {"faults": faults}, at="report", status=422)
+    except TooSlow as problem:
+        told = {"faults": [problem.detail]}
+        return show(request, "report/fault.html", told, at="report", status=problem.status)
     return show(request, "report/week.html", _context(report), at="report")
 
 
@@ -46,6 +50,8 @@ def file(request: HttpRequest) -> HttpResponse:
         return csv_answer(_report(request))
     except InvalidInput as problem:
         return HttpResponse(problem.detail, status=422, content_type="text/plain; charset=utf-8")
+    except TooSlow as problem:
+        return problem_answer(problem)
 
 
 def _report(request: HttpRequest) -> weekly.Report:

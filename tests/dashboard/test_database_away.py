@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -53,6 +54,56 @@ def test_a_page_is_a_503_that_waits(client: Client, path: str) -> None:
     assert "dashboard/away" in text
     assert "Traceback" not in text
     assert "connection" not in text
+
+
+@contextmanager
+def unreadable(table: str) -> Iterator[None]:
+    """Nobody gets to a table, and a statement waits for a quarter of a second and no longer."""
+    with psycopg.connect(conninfo()) as other, connection.cursor() as cursor:
+        other.execute(f"LOCK TABLE {table}".encode())
+        cursor.execute("SET statement_timeout = '250ms'")
+        try:
+            yield
+        finally:
+            cursor.execute("RESET statement_timeout")
+
+
+def test_a_page_that_takes_too_long_says_so_and_does_not_ask_again(client: Client) -> None:
+    with unreadable("circuit"):
+        answer = client.get("/circuits")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "60")
+    text = answer.content.decode()
+    assert "took longer than a statement may" in text
+    assert "dashboard/away" not in text
+    assert "does not answer" not in text
+
+
+def test_an_answer_of_the_api_that_takes_too_long_says_so(client: Client) -> None:
+    with unreadable("circuit"):
+        answer = client.get("/api/v1/circuits")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "60")
+    assert (answer.json()["code"], answer.json()["title"]) == ("too_slow", "Too slow")
+
+
+@pytest.mark.parametrize("path", ["/report", "/report.csv", "/api/v1/reports/weekly"])
+def test_a_week_that_takes_too_long_says_what_is_not_derived(client: Client, path: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE rollup_watermark SET upto = now() - '40 days'::interval")
+    try:
+        with unreadable("rollup_hour_split"):
+            answer = client.get(path)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE rollup_watermark SET upto = date_trunc('hour', now())")
+    assert answer.status_code == 503
+    # One more or less in the week in which clocks change.
+    assert re.search("16[789] hours of", answer.content.decode())
+    assert "try again in some minutes" in answer.content.decode()
+    with unreadable("rollup_hour_split"):
+        answer = client.get(path)
+    assert answer.status_code == 503
+    assert "not derived" not in answer.content.decode()
+    assert "took longer than a statement may" in answer.content.decode()
 
 
 @pytest.mark.usefixtures("away")
