@@ -232,7 +232,9 @@ class Agent:
             oldest_at=min(oldest, default=None),
             dropped=dropped.total(),
             dropped_by_kind=dict(dropped),
-            acknowledged=self.spool.outbox.kept.highest(self.live.in_force.epoch),
+            acknowledged=self.spool.outbox.kept.highest(
+                self.live.in_force.epoch, self._clock.wall()
+            ),
         )
 
     def _start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -42,7 +42,7 @@ class Kept:
         self._held: deque[_One] = deque()
         self._size = 0
         self._marks: Counter[str] = Counter()
-        self._highest: dict[str, int] = {}
+        self._highest: dict[str, tuple[int, float]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -60,7 +60,7 @@ class Kept:
     def add(self, seq: int, path: Path | None, size: int, epoch: str, now: datetime) -> None:
         """The control plane of this epoch has given its receipt for a batch."""
         mark, at = _mark(epoch), now.timestamp()
-        self._highest[mark] = max(seq, self._highest.get(mark, 0))
+        self._told(mark, seq, at)
         if path is None:
             return
         self._directory = path.parent
@@ -75,9 +75,14 @@ class Kept:
         self._note(one)
         self.expire(now)
 
-    def highest(self, epoch: str) -> int:
-        """The highest seq that has a receipt of this epoch, 0 without any."""
-        return self._highest.get(_mark(epoch), 0) if epoch else 0
+    def highest(self, epoch: str, now: datetime) -> int:
+        """The highest seq that has a receipt of this epoch, 0 without any within ``KEPT_S``.
+
+        What is older is not kept, so that nothing could be sent again for it; and who was silent
+        for longer than the control plane keeps its row must not claim that a backup was restored.
+        """
+        seq, at = self._highest.get(_mark(epoch), (0, 0.0))
+        return seq if epoch and at >= now.timestamp() - KEPT_S else 0
 
     def of_another(self, epoch: str) -> bool:
         """True when something is kept whose receipt is of another epoch."""
@@ -140,7 +145,11 @@ class Kept:
         self._held.append(one)
         self._size += max(one.size, _BLOCK)
         self._marks[one.mark] += 1
-        self._highest[one.mark] = max(one.seq, self._highest.get(one.mark, 0))
+        self._told(one.mark, one.seq, one.at)
+
+    def _told(self, mark: str, seq: int, at: float) -> None:
+        highest, last = self._highest.get(mark, (0, 0.0))
+        self._highest[mark] = max(seq, highest), max(at, last)
 
     def _forget(self, one: _One) -> None:
         self._held.remove(one)

@@ -147,12 +147,14 @@ class Outbox:
         """When a batch is to be sent, on the monotonic clock; None: there is none."""
         return min((batch.held_until for batch in self._waiting), default=None)
 
-    def body(self, batch: Sealed, epoch: str, generation: int) -> bytes:
+    def body(
+        self, batch: Sealed, epoch: str, generation: int, now: datetime | None = None
+    ) -> bytes:
         """The batch as it goes over the wire. Raises ``OSError`` when it cannot be read."""
         found = batch.read()
         batch.events = len(found.events)
         batch.damaged = 0 if batch.again else found.damaged
-        who = self.identity
+        who, now = self.identity, now or datetime.now(UTC)
         head = msgspec.json.encode(
             {
                 "instance": who.instance,
@@ -160,8 +162,8 @@ class Outbox:
                 "seq": batch.seq,
                 "epoch": epoch,
                 "generation": generation,
-                "sent_at": datetime.now(UTC),
-                "acknowledged": self.kept.highest(epoch),
+                "sent_at": now,
+                "acknowledged": self.kept.highest(epoch, now),
             }
         )
         events = b",".join(payload for _, payload in found.events)

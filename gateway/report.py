@@ -109,7 +109,8 @@ class Sender:
     async def _send(self, batch: Sealed) -> float:
         """Send one batch; returns how long to wait before the next try, 0 when it has left."""
         try:
-            body = await asyncio.to_thread(self._outbox.body, batch, *self._known())
+            known, now = self._known(), self._clock.wall()
+            body = await asyncio.to_thread(self._outbox.body, batch, *known, now)
         except OSError as error:
             self._outbox.set_aside(batch, f"cannot be read: {error}")
             return 0.0

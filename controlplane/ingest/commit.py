@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import psycopg
 from psycopg import AsyncConnection
 
-from controlplane.errors import Busy
+from controlplane.errors import Busy, Problem
 from controlplane.ingest import facts, isolate
 from controlplane.ingest.append import NoPartition, Way
 from controlplane.ingest.costs import price_book
@@ -25,7 +25,7 @@ from controlplane.ingest.prepare import Arrived, Prepared, prepare
 from controlplane.ingest.read import ReadBatch
 from controlplane.ingest.receipts import InstanceGone, OlderDatabase, Stored, key_of
 from controlplane.ingest.store import Said, store
-from controlplane.models.epochs import renew
+from controlplane.models.epochs import EpochRefused, renew
 from controlplane.models.registry import forget_circuits
 from controlplane.notify import observed_changed
 
@@ -79,10 +79,22 @@ async def commit(conn: AsyncConnection, group: list[Waiting]) -> None:
             _take(moved.version)
         except OlderDatabase as error:
             # First the epoch, then the batch: a death between them must not lose the finding.
-            log.warning("a new epoch: %s", error)
-            await renew(conn, version.epoch, str(error), datetime.now(UTC))
+            log.warning("a new epoch is asked for: %s", error)
+            try:
+                await renew(conn, error.gateway_id, version.epoch, str(error), datetime.now(UTC))
+            except EpochRefused as refused:
+                group = _without(group, error, refused)
             _take(None)
     fail(group, Busy("The database's epoch changes; send the same batch again.", retry_after_s=1))
+
+
+def _without(group: list[Waiting], older: OlderDatabase, refused: EpochRefused) -> list[Waiting]:
+    """The group without the batches of the boot that claims what it may not; they are answered."""
+    claimed = (older.gateway_id, older.instance)
+    out = [w for w in group if (w.arrived.gateway_id, w.arrived.batch.instance) == claimed]
+    wait_s = refused.wait_s
+    fail(out, Problem(str(refused), code="epoch_claimed", status=429, retry_after_s=wait_s))
+    return [waiting for waiting in group if waiting not in out]
 
 
 async def _renewed(conn: AsyncConnection) -> Version:

@@ -89,8 +89,13 @@ class InstanceGone(Exception):
 class OlderDatabase(Exception):
     """A gateway has a receipt of this epoch that this database never gave: it is a restored backup.
 
-    The text says whose word that is.
+    The text says whose word that is; ``gateway_id`` and ``instance`` (the boot) too.
     """
+
+    def __init__(self, prepared: Prepared, what: str) -> None:
+        batch = prepared.batch
+        super().__init__(f"instance {batch.instance} ({batch.slot}) was {what}")
+        self.gateway_id, self.instance = prepared.origin.gateway_id, batch.instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +179,13 @@ def check_told(group: Sequence[Prepared], places: dict[int, Place], facts: Facts
             continue
         if known is not None and batch.generation > known:
             raise OlderDatabase(
-                f"instance {batch.instance} ({batch.slot}) was told generation"
-                f" {batch.generation}; this database has {known}"
+                one, f"told generation {batch.generation}; this database has {known}"
             )
         if batch.acknowledged > highest:
             raise OlderDatabase(
-                f"instance {batch.instance} ({batch.slot}) was given the receipt of batch"
-                f" {batch.acknowledged}; this database has up to {highest}"
+                one,
+                f"given the receipt of batch {batch.acknowledged};"
+                f" this database has up to {highest}",
             )
 
 

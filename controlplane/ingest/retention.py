@@ -54,6 +54,10 @@ _BY_CONDITION = (
     ),
     ("local_override", "COALESCE(ended_at, expires_at) < %(hours)s"),
     ("raw_dropped", "upto < (SELECT max(upto) FROM raw_dropped)"),
+    (
+        "epoch_claim",
+        "GREATEST(refused_at, (SELECT max(at) FROM unnest(mints) AS at)) < %(day)s",
+    ),
     ("sign_in_tries", "window_began_at < %(day)s"),
     ("idempotent_answer", "created_at < %(day)s"),
     ("django_session", "expire_date < %(now)s"),

@@ -30,12 +30,23 @@ class Job(Struct, frozen=True):
     error: str
 
 
+class Claim(Struct, frozen=True):
+    """A gateway whose word minted epochs more than once within 24 hours, or was refused."""
+
+    gateway: str
+    mints: int
+    refused: int
+    why: str
+    at: datetime
+
+
 class Work(Struct, frozen=True, kw_only=True):
     """One reading. ``minute`` and ``hour`` are watermarks; days are of partitions, UTC."""
 
     at: datetime
     beat_at: datetime | None = None
     jobs: list[Job] = []
+    claims: list[Claim] = []
     minute: datetime
     hour: datetime
     minutes_waiting: int = 0

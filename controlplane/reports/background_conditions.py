@@ -31,6 +31,7 @@ def conditions(work: Work) -> list[Condition]:
         _dropped(work),
         _ahead(work),
         *_failing(work),
+        *_claims(work),
     ]
 
 
@@ -123,6 +124,23 @@ def _failing(work: Work) -> list[Condition]:
         )
         for job in failing
         if job.failing_since is not None
+    ]
+
+
+def _claims(work: Work) -> list[Condition]:
+    """Each gateway that makes everybody send again; none is as it should be."""
+    return [
+        Condition(
+            "EpochStable",
+            "False",
+            "ClaimsOfGateway",
+            f"{claim.gateway} has had {claim.mints} epochs minted within 24 h and"
+            f" {claim.refused} claims refused, the last at {_at(claim.at)}: {claim.why}. Unless"
+            " backups were restored, it claims what it was never told: look at its version, or"
+            " revoke its token",
+            claim.at,
+        )
+        for claim in work.claims
     ]
 
 

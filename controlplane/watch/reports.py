@@ -75,8 +75,8 @@ class Stored:
 
     receipts: dict[int, StatusReceipt]
     visible: bool
-    forgotten: tuple[str, str] | None = None
-    """An epoch, and why its database must be older than what an instance was told."""
+    forgotten: tuple[int, str, str] | None = None
+    """A gateway, an epoch, and why its database must be older than what an instance was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ async def store(conn: AsyncConnection, group: list[Arrived], now: datetime) -> S
         visible = await fold.run(reports)
         receipts = await _receipts(conn, {one.gateway_id: one.gateway for one in group})
     epochs = {one.epoch for one in receipts.values()}
-    told = next(((e, why) for e, why in fold.told_more if e in epochs), None)
+    told = next((one for one in fold.told_more if one[1] in epochs), None)
     return Stored(receipts, visible, told)
 
 
@@ -141,8 +141,8 @@ class _Fold:
         self._conn = conn
         self._ids = ids
         self._now = now
-        self.told_more: list[tuple[str, str]] = []
-        """Epoch and finding, of every report that knows a receipt which is not here."""
+        self.told_more: list[tuple[int, str, str]] = []
+        """Gateway, epoch and finding, of every report that knows a receipt which is not here."""
 
     async def run(self, reports: list[_Report]) -> bool:
         """Write the reports that are the newest of their boots; True when something shows."""
@@ -156,7 +156,7 @@ class _Fold:
             told, highest = one.report.spool.acknowledged, before[one.instance_id]["highest_seq"]
             if told > highest:
                 why = f"{one.report.slot} was given the receipt of batch {told}; here is {highest}"
-                self.told_more.append((one.report.epoch, why))
+                self.told_more.append((one.gateway_id, one.report.epoch, why))
         fresh = [r for r in reports if r.report.seq > before[r.instance_id]["status_seq"]]
         if not fresh:
             return False

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 
 from controlplane.errors import Busy
-from controlplane.models.epochs import renew
+from controlplane.models.epochs import EpochRefused, renew
 from controlplane.models.pool import pool
 from controlplane.models.registry import forget_circuits
 from controlplane.notify import observed_changed
@@ -136,7 +136,10 @@ async def _commit(group: list[_Waiting]) -> None:
             stored = await store(conn, arrived, now)
         if stored.forgotten is not None:
             # The gateways hear of it by their watch, and with their next answer.
-            await renew(conn, *stored.forgotten, now)
+            try:
+                await renew(conn, *stored.forgotten, now)
+            except EpochRefused as error:
+                log.warning("%s: %s", stored.forgotten[2], error)
     if stored.visible:
         await observed_changed()
     for waiting in group:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from controlplane.wire.events import Count, Instant, Label, Mode, Name, State, Text
+from controlplane.wire.events import Count, Instant, Label, Mode, Name, State, Text, Told
 
 ItemVerdict = Literal["Applied", "Rejected", "Unsupported", "Superseded"]
 ConfigSource = Literal["Stream", "Poll", "DiskCache", "Bootstrap", "Local"]
@@ -76,7 +76,7 @@ class SpoolStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     oldest_at: Instant | None = None
     dropped: Count = 0
     dropped_by_kind: Annotated[dict[Label, Count], Meta(max_length=16)] = {}
-    acknowledged: Count = 0
+    acknowledged: Told = 0
 
 
 class Clock(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,11 +19,12 @@ from controlplane.api.hot import lifespan
 from controlplane.api.hot.auth import Caller, authenticate, is_valid
 from controlplane.api.hot.http import Receive, Scope, Send, answer, header
 from controlplane.errors import InvalidInput, Problem
-from controlplane.models.epochs import renew
+from controlplane.models.epochs import EpochRefused, renew
 from controlplane.models.pool import pool
 from controlplane.watch.heads import heads
 from controlplane.watch.snapshot import Head, read_head
 from controlplane.watch.stream import admitted, frames, latest
+from controlplane.wire.events import MOST_TOLD
 
 ROTATE_SECONDS = (300.0, 600.0)
 # A reader that takes nothing for so long has gone, whatever TCP believes.
@@ -67,10 +68,15 @@ async def _ahead(conn: AsyncConnection, caller: Caller, head: Head, generation: 
     """The gateway was told more than this database remembers: it was restored from a backup.
 
     A new epoch makes every gateway take what is desired now, and send its events again. Always
-    raises 410.
+    raises: 410, or 429 when its word may not mint another one yet.
     """
     why = f"{caller.gateway} was told generation {generation}; this database has {head.generation}"
-    await renew(conn, head.epoch, why, datetime.now(UTC))
+    try:
+        await renew(conn, caller.gateway_id, head.epoch, why, datetime.now(UTC))
+    except EpochRefused as error:
+        raise Problem(
+            str(error), code="epoch_claimed", status=429, retry_after_s=error.wait_s
+        ) from error
     raise Problem(
         "This database is older than what you were told; fetch the plain snapshot and keep"
         " what runs until then.",
@@ -92,11 +98,17 @@ def _query(scope: Scope) -> tuple[bool, str, tuple[int, str]]:
         raise InvalidInput(f"The query cannot be read: {error}") from error
     generation = query.get("generation", ["0"])[-1]
     if not (generation.isascii() and generation.isdigit() and len(generation) <= 18):
-        fault = {"field": "generation", "message": "write a whole number"}
-        raise InvalidInput("generation: write a whole number", errors=[fault])
+        raise _wrong_generation("write a whole number")
+    if int(generation) > MOST_TOLD:
+        raise _wrong_generation(f"expected at most {MOST_TOLD}: nobody was ever told that")
     watch = query.get("watch", ["0"])[-1] in {"1", "true"}
     epoch = query.get("epoch", [""])[-1]
     return watch, epoch, (int(generation), query.get("hash", [""])[-1])
+
+
+def _wrong_generation(message: str) -> InvalidInput:
+    fault = {"field": "generation", "message": message}
+    return InvalidInput(f"generation: {message}", errors=[fault])
 
 
 async def _stream(

@@ -8,6 +8,21 @@ SELECT jsonb_build_object(
     'hour', (SELECT upto FROM rollup_watermark WHERE grain = 'hour'),
     'minutes_waiting', (SELECT count(*) FROM rollup_dirty WHERE grain = 'minute'),
     'hours_waiting', (SELECT count(*) FROM rollup_dirty WHERE grain = 'hour'),
+    'claims', COALESCE((
+        SELECT jsonb_agg(jsonb_build_object(
+            'gateway', g.name, 'mints', c.lately, 'refused', c.refused, 'why', c.why,
+            'at', GREATEST(c.refused_at, c.minted_at)) ORDER BY g.name)
+        FROM (
+            SELECT gateway_id, why, refused_at,
+                CASE WHEN refused_at > now() - interval '24 hours' THEN refused ELSE 0 END
+                    AS refused,
+                (SELECT max(at) FROM unnest(mints) AS at) AS minted_at,
+                (SELECT count(*) FROM unnest(mints) AS at WHERE at > now() - interval '24 hours')
+                    AS lately
+            FROM epoch_claim
+        ) AS c
+        JOIN gateway g ON g.id = c.gateway_id
+        WHERE c.refused > 0 OR c.lately > 1), '[]'),
     'retention_days', %(retention_days)s::int,
     'first_day', days.first_day,
     'last_day', days.last_day)::text
