@@ -8,7 +8,8 @@ one that parts a row that Postgres cannot hold from its neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -80,10 +81,13 @@ class Way(IntEnum):
     EACH = 2
 
 
-async def append(conn: AsyncConnection, tables: Tables, way: Way) -> Appended:
+async def append(
+    conn: AsyncConnection, tables: Tables, way: Way, meanwhile: Callable[[], object]
+) -> Appended:
     """Write all rows inside the caller's transaction, each table's in the order given.
 
-    By ``Way.COPY`` all but those that ``few_of`` names, which ``send_few`` is to write. Raises
+    By ``Way.COPY`` all but those that ``few_of`` names, which ``send_few`` is to write;
+    ``meanwhile`` is called, perhaps more than once, while Postgres stores a table's rows. Raises
     ``NoPartition``; ``psycopg.IntegrityError`` or ``DataError`` for what this way cannot do.
     """
     appended = Appended()
@@ -92,7 +96,7 @@ async def append(conn: AsyncConnection, tables: Tables, way: Way) -> Appended:
             few = few_of(tables, way)
             for table in tables:
                 if table not in few:
-                    await _copy(conn, table, tables[table])
+                    await _copy(conn, table, tables[table], meanwhile)
             appended.new = tables
             return appended
         for table, items in tables.items():
@@ -152,11 +156,15 @@ def _documents(table: str, items: list[Item]) -> str:
     return msgspec.json.encode(rows).decode()
 
 
-async def _copy(conn: AsyncConnection, table: str, items: list[Item]) -> None:
+async def _copy(
+    conn: AsyncConnection, table: str, items: list[Item], meanwhile: Callable[[], object]
+) -> None:
     async with conn.cursor() as cursor, cursor.copy(_COPY[table]) as copy:
         copy.set_types(_COPY_TYPES[table])
         for item in items:
             await copy.write_row(row_of(table, item))
+        # Postgres puts most rows in their place after the last of them has come: the loop is free.
+        asyncio.get_running_loop().call_soon(meanwhile)
 
 
 async def _insert(

@@ -14,7 +14,8 @@ from pathlib import Path
 from psycopg import AsyncConnection, AsyncCursor
 
 from controlplane.domain.tasks import OutcomeRow, Task, merge, of_outcome
-from controlplane.ingest import rollup
+from controlplane.ingest.early import Early
+from controlplane.ingest.rollup import Additions
 from controlplane.ingest.rows import Item, Tables
 from controlplane.models.observed import BudgetRow, StateRow, send_budgets, send_states
 from controlplane.models.pool import named_sql
@@ -34,12 +35,15 @@ class Folded:
     frozen: AsyncCursor | None
 
 
-async def fold(conn: AsyncConnection, new: Tables) -> Folded:
-    """Fold inside the caller's transaction and pipeline; then call ``freeze``."""
+async def fold(conn: AsyncConnection, new: Tables, added: Early[Additions]) -> Folded:
+    """Fold inside the caller's transaction and pipeline; then call ``freeze``.
+
+    ``added`` is what the new events add to the minute rollup.
+    """
     told = await send_states(conn, _states(new.get("transition", ())))
     told += await send_budgets(conn, _budgets(new.get("budget_event", ())))
     frozen = await _fold_tasks(conn, tasks_of(new.get("outcome", ())))
-    await rollup.add(conn, *rollup.counted(new))
+    await added.value().send(conn)
     return Folded(told, frozen)
 
 

@@ -9,13 +9,15 @@ for small batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 
 from psycopg import AsyncConnection, AsyncRawCursor
 
 from controlplane.domain.histogram import bins_of
 from controlplane.domain.rollup import COUNTERS, MONEY, MinuteSums, RequestSums
-from controlplane.ingest.arrays import array_of, zeros
+from controlplane.ingest.arrays import array_of, array_of_bins, zeros
 from controlplane.ingest.rows import Tables
 from controlplane.wire.events import Attempt, Outcome, Refusal
 
@@ -125,38 +127,53 @@ def counted(new: Tables) -> tuple[dict[Key, MinuteSums], dict[RequestKey, Reques
     return minutes, requests
 
 
-async def add(
-    conn: AsyncConnection,
-    minutes: dict[Key, MinuteSums],
-    requests: dict[RequestKey, RequestSums],
-) -> None:
-    """Write the sums inside the caller's transaction."""
-    if minutes:
-        keys = sorted(minutes)
-        columns = list(
-            zip(*((*s.counts, *s.money) for s in (minutes[key] for key in keys)), strict=True)
-        )
-        any_of = [any(column) for column in columns]
-        left_out = tuple(not any(any_of[place] for place in places) for places in _PLACES)
-        statement, places = _add_statement(left_out)
-        given = [array_of(column) for column in zip(*keys, strict=True)]
-        given += [array_of(columns[p]) if any_of[p] else zeros(len(keys)) for p in places]
-        await AsyncRawCursor(conn).execute(statement, given)
-        timed = [key for key in keys if minutes[key].latency or minutes[key].first_byte]
-        if timed:
-            parts: list[Sequence[object]] = list(zip(*timed, strict=True))
-            parts += [
-                [_bins(minutes[key].latency) for key in timed],
-                [_bins(minutes[key].first_byte) for key in timed],
-            ]
-            await conn.execute(_ADD_PARTS, [array_of(column) for column in parts])
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """Statements and what each is given: of minutes (for a raw cursor), then those beside them."""
+
+    minutes: tuple[str, list[str]] | None
+    beside: list[tuple[str, list[str]]]
+
+    async def send(self, conn: AsyncConnection) -> None:
+        """Write them inside the caller's transaction, also in a pipeline."""
+        if self.minutes is not None:
+            await AsyncRawCursor(conn).execute(*self.minutes)
+        for statement, given in self.beside:
+            await conn.execute(statement, given)
+
+
+def additions(new: Tables) -> Additions:
+    """What these events add, as it will be sent."""
+    minutes, requests = counted(new)
+    beside = []
+    timed = sorted(key for key, sums in minutes.items() if sums.latency or sums.first_byte)
+    if timed:
+        bins = [[bins_of(minutes[key].latency) for key in timed]]
+        bins.append([bins_of(minutes[key].first_byte) for key in timed])
+        beside.append((_ADD_PARTS, [*_columns(timed), *map(array_of_bins, bins)]))
     if requests:
         at = sorted(requests)
         ends = [requests[key] for key in at]
-        columns = [*zip(*at, strict=True), [e.requests for e in ends], [e.succeeded for e in ends]]
-        columns += [[_bins(e.latency) for e in ends], [_bins(e.waited) for e in ends]]
-        await conn.execute(_ADD_REQUESTS, [array_of(column) for column in columns])
+        counts = [array_of([e.requests for e in ends]), array_of([e.succeeded for e in ends])]
+        bins = [[bins_of(e.latency) for e in ends], [bins_of(e.waited) for e in ends]]
+        beside.append((_ADD_REQUESTS, [*_columns(at), *counts, *map(array_of_bins, bins)]))
+    return Additions(_minutes_added(minutes) if minutes else None, beside)
 
 
-def _bins(counts: dict[int, int]) -> str:
-    return f'"{array_of(bins_of(counts))}"'
+def _minutes_added(minutes: dict[Key, MinuteSums]) -> tuple[str, list[str]]:
+    keys = sorted(minutes)
+    sums = [minutes[key] for key in keys]
+    columns: list[tuple[int, ...] | tuple[Decimal, ...]]
+    columns = [*zip(*[s.counts for s in sums], strict=True)]
+    columns += zip(*[s.money for s in sums], strict=True)
+    any_of = [any(column) for column in columns]
+    left_out = tuple(not any(any_of[place] for place in places) for places in _PLACES)
+    statement, places = _add_statement(left_out)
+    none = zeros(len(keys))
+    return statement, _columns(keys) + [
+        array_of(columns[place]) if any_of[place] else none for place in places
+    ]
+
+
+def _columns(keys: Sequence[tuple[int, ...]]) -> list[str]:
+    return [array_of(column) for column in zip(*keys, strict=True)]

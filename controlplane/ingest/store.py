@@ -18,8 +18,9 @@ import psycopg
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.pq import TransactionStatus
 
-from controlplane.ingest import dirty, facts, receipts
+from controlplane.ingest import dirty, facts, receipts, rollup
 from controlplane.ingest.append import Appended, Way, append, few_of, named, send_few
+from controlplane.ingest.early import Early
 from controlplane.ingest.facts import Facts, Moved, Version
 from controlplane.ingest.fold import fold, freeze
 from controlplane.ingest.prepare import Prepared
@@ -98,14 +99,17 @@ async def _store_new(
 ) -> None:
     """Store and fold the batches whose receipts are new, end, and add to ``said``."""
     tables, gone = await _parted(conn, claimed)
-    appended = await append(conn, tables, way)
+    added = Early(lambda: rollup.additions(tables))
+    appended = await append(conn, tables, way, added.begin)
+    if appended.new is not tables:
+        added = Early(lambda: rollup.additions(appended.new))
     appended.refused += gone
     found = dirty.found_in(appended.new, marks)
     ended: AsyncCursor | None = None
     with named():
         async with conn.pipeline():
             await send_few(conn, tables, few_of(tables, way))
-            folded = await fold(conn, appended.new)
+            folded = await fold(conn, appended.new, added)
             await receipts.move_on(conn, claimed, places)
             answers = _answers(claimed, places, appended)
             as_guessed = all(len(one.items) == answer.stored for one, answer, _ in answers)
