@@ -130,16 +130,12 @@ class Head:
         """What the provider said, and what the gateway did for it."""
         return {**passed_on(headers), **self.own(self._decision())}
 
-    def lines(self, headers: Mapping[str, str]) -> list[str]:
-        """The same as lines of a head."""
-        lines = [f"{name}: {value}\r\n" for name, value in passed_on(headers).items()]
-        if "content-type" not in headers:
-            lines.append("content-type: application/octet-stream\r\n")
+    def own_lines(self) -> list[str]:
+        """What the gateway did, as lines of a head; beside them ``lines_passed_on``."""
         sent = self.sent
         assert sent is not None
-        lines.append(f"x-switchgear-request: {self._request}\r\n")
-        lines += _decided(sent.ordinal, self._decision(), sent.target.circuit)
-        return lines
+        decided = _decided(sent.ordinal, self._decision(), sent.target.circuit)
+        return [f"x-switchgear-request: {self._request}\r\n", *decided]
 
     def _decision(self) -> str:
         sent = self.sent
@@ -156,6 +152,14 @@ class Head:
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers of a provider's answer that go on to the caller."""
     return {name: value for name, value in headers.items() if name.lower() not in _NOT_OURS}
+
+
+def lines_passed_on(headers: Mapping[str, str]) -> list[str]:
+    """The same as lines of a head, and a content-type in any case."""
+    lines = [f"{name}: {value}\r\n" for name, value in passed_on(headers).items()]
+    if "content-type" not in headers:
+        lines.append("content-type: application/octet-stream\r\n")
+    return lines
 
 
 def decision_headers(

@@ -40,6 +40,9 @@ class Out(Protocol):
 
     sent: int
 
+    def expect(self) -> None:
+        """An attempt is on its way: make ready what of an answer is known before it comes."""
+
     async def write(self, headers: Mapping[str, str], data: bytes) -> None:
         """Send a piece of a stream; the first one sends the head before it."""
 
@@ -112,7 +115,7 @@ class Seen:
 class Attempt:
     """Makes one call. Used once."""
 
-    __slots__ = ("_began", "_call", "_clock", "_limits", "_out", "_seen", "_upstream")
+    __slots__ = ("_began", "_call", "_clock", "_events", "_limits", "_out", "_seen", "_upstream")
 
     def __init__(
         self, upstream: Upstream, call: Call, limits: Limits, out: Out, clock: Clock
@@ -124,6 +127,7 @@ class Attempt:
         self._clock = clock
         self._began = clock.monotonic()
         self._seen = Seen()
+        self._events: EventStream | None = None
 
     async def run(self, passed_on: dict[str, str]) -> Seen:
         """Make the call. Never raises: a cancellation is in ``cancelled``, for after the record."""
@@ -149,7 +153,9 @@ class Attempt:
         seen = self._seen
         unread = self._call.unread
         if unread is None or unread.rest is None:
-            response = await self._upstream.post(self._call, passed_on, seen.progress)
+            response = await self._upstream.post(
+                self._call, passed_on, seen.progress, meanwhile=self._expect
+            )
         else:
             response = await self._upload(passed_on, limit)
         try:
@@ -171,6 +177,13 @@ class Attempt:
             if seen.response is None:
                 response.close()
 
+    def _expect(self) -> None:
+        """The call is on its way, and its answer will find ready what does not depend on it."""
+        self._out.expect()
+        if self._call.stream:
+            call = self._call
+            self._events = EventStream(call.provider.name, hide_usage=call.hide_usage)
+
     async def _upload(self, passed_on: dict[str, str], limit: TimeLimit) -> Response:
         """Send a long body. Until it is all out the time is the caller's, then the provider's."""
         limits = self._limits
@@ -179,13 +192,13 @@ class Attempt:
         def sent() -> None:
             limit.move(min(limits.provider_s, limits.left_s - self._since()), inf)
 
+        self._expect()
         return await self._upstream.post(self._call, passed_on, self._seen.progress, sent)
 
     async def _stream(self, response: Response, limit: TimeLimit) -> None:
         seen = self._seen
-        stream = seen.stream = EventStream(
-            self._call.provider.name, hide_usage=self._call.hide_usage
-        )
+        stream = seen.stream = self._events
+        assert stream is not None
         held = await self._until_good(response, stream)
         if stream.progress.error is not None or not stream.progress.events:
             return

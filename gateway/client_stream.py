@@ -41,12 +41,13 @@ class _Answer(web.StreamResponse):
 class ClientStream:
     """The way to one caller. ``head`` makes the answer's headers from the provider's."""
 
-    __slots__ = ("_head", "_outgoing", "_request", "_response", "sent")
+    __slots__ = ("_head", "_outgoing", "_raw", "_request", "_response", "sent")
 
     def __init__(self, request: web.BaseRequest, head: answers.Head, outgoing: Outgoing) -> None:
         self._request = request
         self._outgoing = outgoing
         self._head = head
+        self._raw: RawAnswer | None = None
         self._response: web.StreamResponse | None = None
         self.sent = 0
 
@@ -61,6 +62,11 @@ class ClientStream:
         transport = self._request.transport
         return transport is not None and not transport.is_closing()
 
+    def expect(self) -> None:
+        """An attempt is on its way: make what its answer's head will say of us."""
+        if not self.started and fits(self._request, 200):
+            self._raw = RawAnswer(self._head.own_lines(), self._outgoing)
+
     async def write(self, headers: Mapping[str, str], data: bytes) -> None:
         """Send a piece; waits while the caller does not read. Raises ``ClientGone``."""
         try:
@@ -71,20 +77,25 @@ class ClientStream:
             raise ClientGone from error
 
     async def _begin(self, headers: Mapping[str, str]) -> web.StreamResponse:
-        raw = fits(self._request, 200)
-        response = self._response = (
-            RawAnswer(self._head.lines(headers), self._outgoing)
-            if raw
-            else _Answer(self._head.good(headers), self._outgoing)
-        )
+        response: web.StreamResponse
+        if fits(self._request, 200):
+            response = self._raw_answer(headers, None)
+        else:
+            response = _Answer(self._head.good(headers), self._outgoing)
+        self._response = response
         await response.prepare(self._request)
         return response
+
+    def _raw_answer(self, headers: Mapping[str, str], body: bytes | None) -> RawAnswer:
+        raw, self._raw = self._raw, None
+        assert raw is not None
+        raw.of(answers.lines_passed_on(headers), body)
+        return raw
 
     def whole(self, seen: Seen) -> web.StreamResponse:
         """A good answer that is not a stream, to be written by the server."""
         if fits(self._request, seen.status):
-            lines = self._head.lines(seen.headers)
-            return RawAnswer(lines, self._outgoing, seen.body or b"")
+            return self._raw_answer(seen.headers, seen.body or b"")
         headers = self._head.good(seen.headers)
         return web.Response(status=seen.status or 200, body=seen.body, headers=headers)
 

@@ -45,6 +45,10 @@ class RawAnswer(web.StreamResponse):
         self._request: web.BaseRequest | None = None
         self._over = False
 
+    def of(self, lines: list[str], body: bytes | None) -> None:
+        """Answer with what is known only now: headers, to stand before the others, and a body."""
+        self._lines, self._whole = lines + self._lines, body
+
     @property
     def prepared(self) -> bool:
         """True once it belongs to a request."""

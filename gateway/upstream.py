@@ -113,10 +113,12 @@ class Upstream:
         passed_on: dict[str, str],
         progress: Progress,
         sent: Callable[[], None] | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> Response:
         """Send a call; returns once its headers have come. The caller closes the response.
 
-        ``sent`` is for a call with ``unread.rest``: the last of it is out.
+        ``sent`` is for a call with ``unread.rest``: the last of it is out. ``meanwhile`` is for
+        every other one: called once it is on its way, for what would else wait for the answer.
         """
         assert self._connector is not None
         place = self._place(call)
@@ -131,8 +133,8 @@ class Upstream:
             protocol, transport = connection.protocol, connection.transport
             if protocol is None or transport is None or transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("the connection was closed before its use")
-            protocol.set_response_params(read_until_eof=True)
             if sent is not None and call.unread is not None:
+                protocol.set_response_params(read_until_eof=True)
                 self.outgoing.flush()
                 head_of = _head_of(protocol, place)
                 return Response(
@@ -145,6 +147,10 @@ class Upstream:
                 self.outgoing.flush()
                 transport.write(head)
                 transport.write(call.body)
+            # In this turn of the loop nothing can be answered yet.
+            protocol.set_response_params(read_until_eof=True)
+            if meanwhile is not None:
+                meanwhile()
             answer = await _head_of(protocol, place)
             if self.outgoing.holds(transport):
                 # It is no answer to this call, and the connection must not go to the next one.

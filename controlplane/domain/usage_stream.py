@@ -38,6 +38,8 @@ _AGAIN = re.compile(rb'(?<!\\)"type"\s*:\s*"response\.(?![a-z_.]*\.delta")')
 _LONG_ANSWER = 2**20
 _EMBEDDINGS = re.compile(rb'(?<!\\)"embeddings?"\s*:')
 _FIRST_BYTES = 4096
+# Looked for before the first event is parsed: most providers bill by no tier and name none.
+_TIER_WORDS = (b"ervice", b"trafficType")
 _MOST_FIELDS = 40
 _RAW = (bytes, bytearray)  # a union of both is made anew for each question
 _UNMEASURED = 16 * 1024
@@ -144,12 +146,16 @@ class StreamUsage:
     @property
     def service_tier(self) -> str | None:
         """The tier at which the stream is billed, as it names it."""
-        return self._served.tier or self._begun_as().tier
+        if self._served.tier is None and any(word in self._begin() for word in _TIER_WORDS):
+            return self._begun_as().tier
+        return self._served.tier
+
+    def _begin(self) -> bytes:
+        return self._first or bytes(b"".join(self._unmeasured[:1])[:_FIRST_BYTES])
 
     def _begun_as(self) -> Served:
         """What the first event says, of a stream that was cut before its usage."""
-        self._measure()
-        first = self._first.partition(b"\n\n")[0].removeprefix(b"data: ")
+        first = self._begin().partition(b"\n\n")[0].removeprefix(b"data: ")
         try:
             event = json.loads(first)
         except (ValueError, RecursionError):
@@ -196,7 +202,9 @@ def delivered_tokens(answer: bytes) -> int:
 
 def _text_in(raw: list[bytes | bytearray]) -> tuple[int, int]:
     """Bytes and words of the text in some events: as it is in UTF-8 and not as JSON writes it."""
-    found = _DELIVERED.findall(b"\n".join(raw)) if raw else []
+    if not raw:
+        return 0, 0
+    found = _DELIVERED.findall(b"\n".join(raw))
     text = b" ".join(found)
     # A quote is one byte and was written as two, of \\uXXXX about three were six.
     escapes = text.count(b"\\") + 2 * text.count(b"\\u") if b"\\" in text else 0

@@ -191,6 +191,23 @@ def test_a_stream_names_its_model_also_when_it_is_cut_before_its_usage(cut: str)
     assert stream("openai", chat(said), chat(said)).served_model is None
 
 
+@pytest.mark.parametrize(
+    ("begin", "tier"),
+    [({"service_tier": "flex"}, "flex"), ({"serviceTier": "flex"}, "flex"), ({}, None)],
+)
+def test_a_tier_of_the_first_event_is_found_without_measuring_the_text(
+    begin: dict[str, Any], tier: str | None
+) -> None:
+    """Asked of each stream, and most name none: what was delivered is not looked through for it."""
+    delta = {"choices": [{"delta": {"content": "two words"}}]}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+    reader = StreamUsage("openai")
+    for event in ({**delta, **begin}, delta, {"model": "gpt-x", "choices": [], "usage": usage}):
+        reader.feed(json.dumps(event).encode())
+    assert (reader.served_model, reader.service_tier) == ("gpt-x", tier)
+    assert len(reader._unmeasured) == 3
+
+
 def test_the_usage_chunk_is_known_without_its_empty_choices() -> None:
     chunk = {"object": "chat.completion.chunk", "usage": total(7, 1)}
     assert is_usage_only(chunk)
