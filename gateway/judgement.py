@@ -87,6 +87,8 @@ def _used(
             return None, "not_billed"
         return tokens, "billed" if verdict.ok else "unknown"
     if seen.status is not None and seen.fault is None:
+        if body is not None and usage.only_counted(body):
+            return None, "not_billed"
         tokens = usage.tokens(provider, body)
         if tokens.input is None or tokens.output is None:
             output = delivered_tokens(seen.body or b"")

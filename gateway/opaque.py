@@ -71,7 +71,7 @@ class Opaque(NamedTuple):
         self, provider: str, body: Mapping[str, Any] | None, *, verdict: Verdict, left_us: bool
     ) -> tuple[usage.Tokens | None, Billing]:
         """What an attempt used: what its answer says, and otherwise nothing is made up."""
-        if self.method in _NO_EFFECT or not left_us:
+        if self.method in _NO_EFFECT or not left_us or (body and usage.only_counted(body)):
             return None, "not_billed"
         counted = usage.tokens(provider, body)
         if counted.invalid or counted.input is not None or counted.output is not None:

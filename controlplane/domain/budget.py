@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from math import ceil, inf
 
 SLICES = 20
@@ -145,9 +146,12 @@ class RetryBudget:
         """That first ended in a counted failure. Nothing happens once it has left the window."""
         self._slice(now)
         index = int(mark // self._width)
-        for held in reversed(self._slices):
-            # Its own slice, or after a change of window the nearest older one that holds a first.
-            if held[0] <= index and held[1]:
+        if index <= self._gone(now):
+            return
+        older = (held for held in reversed(self._slices) if held[0] <= index)
+        # After a change of window it may have been put into a slice near its own.
+        for held in chain(older, self._slices):
+            if held[1]:
                 held[1] -= 1
                 self._firsts -= 1
                 return
@@ -215,9 +219,13 @@ class RetryBudget:
         return self._slices[-1]
 
     def _expire(self, now: float) -> None:
-        oldest = int(now // self._width) - SLICES
-        while self._slices and self._slices[0][0] <= oldest:
+        gone = self._gone(now)
+        while self._slices and self._slices[0][0] <= gone:
             _, firsts, retries, refused = self._slices.popleft()
             self._firsts -= firsts
             self._retries -= retries
             self._refused -= refused
+
+    def _gone(self, now: float) -> int:
+        """The newest slice that has left the window."""
+        return int(now // self._width) - SLICES

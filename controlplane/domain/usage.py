@@ -24,6 +24,7 @@ __all__ = [
     "fill",
     "find_usage",
     "is_usage_only",
+    "only_counted",
     "served",
     "tokens",
 ]
@@ -145,6 +146,11 @@ def _named_in(holder: Mapping[str, Any]) -> tuple[str | None, str | None]:
         model if isinstance(model, str) and model else None,
         tier.lower().removeprefix(_ON_DEMAND) if isinstance(tier, str) and tier else None,
     )
+
+
+def only_counted(answer: Mapping[str, Any]) -> bool:
+    """True of the answer to a question how long a prompt is, which providers do not bill."""
+    return "input_tokens" in answer and "output_tokens" not in answer and "usage" not in answer
 
 
 def client_asked_for_usage(request: Mapping[str, Any]) -> bool:

@@ -86,6 +86,19 @@ def test_an_error_that_tells_its_usage_is_billed_and_one_that_does_not_is_not() 
     assert (silent.tokens, silent.billing) == (None, "not_billed")
 
 
+@pytest.mark.parametrize(
+    "counted",
+    [
+        {"input_tokens": 2095},
+        {"input_tokens": 2095, "context_management": {"original_input_tokens": 7000}},
+        {"object": "response.input_tokens", "input_tokens": 2095},
+    ],
+)
+def test_a_prompt_that_was_only_counted_is_not_billed(counted: dict[str, Any]) -> None:
+    judgement = plain(counted)
+    assert (judgement.tokens, judgement.billing) == (None, "not_billed")
+
+
 def test_what_was_sent_and_then_lost_is_estimated_of_unknown_billing() -> None:
     seen = Seen(fault=Fault(Phase.AWAITING_HEADERS, Cause.TIMEOUT))
     assert judge(seen).billing == "not_billed"
