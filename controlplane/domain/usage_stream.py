@@ -39,7 +39,7 @@ _LONG_ANSWER = 2**20
 _EMBEDDINGS = re.compile(rb'(?<!\\)"embeddings?"\s*:')
 _FIRST_BYTES = 4096
 # Looked for before the first event is parsed: most providers bill by no tier and name none.
-_TIER_WORDS = (b"ervice", b"trafficType")
+_TIER, _TRAFFIC = b"ervice", b"trafficType"
 _MOST_FIELDS = 40
 _RAW = (bytes, bytearray)  # a union of both is made anew for each question
 _UNMEASURED = 16 * 1024
@@ -146,18 +146,20 @@ class StreamUsage:
     @property
     def service_tier(self) -> str | None:
         """The tier at which the stream is billed, as it names it."""
-        if self._served.tier is None and any(word in self._begin() for word in _TIER_WORDS):
-            return self._begun_as().tier
+        if self._served.tier is None:
+            first = self._first_event()
+            if _TIER in first or _TRAFFIC in first:
+                return self._begun_as().tier
         return self._served.tier
 
-    def _begin(self) -> bytes:
-        return self._first or bytes(b"".join(self._unmeasured[:1])[:_FIRST_BYTES])
+    def _first_event(self) -> bytes:
+        raw = self._first or (self._unmeasured[0] if self._unmeasured else b"")
+        return bytes(raw[:_FIRST_BYTES]).partition(b"\n\n")[0]
 
     def _begun_as(self) -> Served:
         """What the first event says, of a stream that was cut before its usage."""
-        first = self._begin().partition(b"\n\n")[0].removeprefix(b"data: ")
         try:
-            event = json.loads(first)
+            event = json.loads(self._first_event().removeprefix(b"data: "))
         except (ValueError, RecursionError):
             return Served()
         return served(event) if isinstance(event, dict) else Served()
@@ -178,6 +180,8 @@ class StreamUsage:
         if said.invalid:
             return said
         if self._final and said.output:
+            if not self._uncounted[0] and self._counted_until == len(self._unmeasured):
+                return said  # as nearly all streams are
             late = _text_in(self._unmeasured[self._counted_until :])
             more = estimate_tokens(*_sum_of(self._uncounted, late))
             return said._replace(output=said.output + more, estimated=True) if more else said
