@@ -129,8 +129,14 @@ class Attempt:
         self._seen = Seen()
         self._events: EventStream | None = None
 
+    @property
+    def seen(self) -> Seen:
+        """What has been seen up to now."""
+        return self._seen
+
     async def run(self, passed_on: dict[str, str]) -> Seen:
-        """Make the call. Never raises: a cancellation is in ``cancelled``, for after the record."""
+        """Make the call. Raises nothing that a call can meet: a cancellation is in ``cancelled``,
+        for after the record."""
         seen = self._seen
         self._upstream.take(self._call.provider.name)
         try:

@@ -92,6 +92,12 @@ class ClientStream:
         raw.of(answers.lines_passed_on(headers), body)
         return raw
 
+    def abandon(self) -> None:
+        """Close the connection if something of an answer is on its way that will have no end."""
+        if self._response is not None and self._request.transport is not None:
+            self._outgoing.flush()
+            self._request.transport.abort()
+
     def whole(self, seen: Seen) -> web.StreamResponse:
         """A good answer that is not a stream, to be written by the server."""
         if fits(self._request, seen.status):

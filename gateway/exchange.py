@@ -20,6 +20,7 @@ from controlplane.domain.gate import Refusal
 from controlplane.domain.request import RequestLoop
 from controlplane.domain.request_plan import Ask, Ending, RequestSpec, Send, Stop, Wait
 from controlplane.domain.verdict import Scope, Verdict
+from controlplane.wire.events import Attempt as Begun
 from gateway import answers, config, last_good
 from gateway.admission import Priority
 from gateway.approvals import Approvals
@@ -141,7 +142,9 @@ class Exchange:
             self._close(loop.cancelled(clock.monotonic()))
             raise
         except Exception:
-            # A fault of our own must not keep a probe's permit or lose the request's outcome.
+            # A fault of our own must not keep a probe's permit or lose the request's outcome, and
+            # what has begun to go to the caller must not be followed by an error's head.
+            self._out.abandon()
             self._close(Stop(Ending.FAILED, "gateway_fault"))
             raise
 
@@ -176,7 +179,7 @@ class Exchange:
 
     async def _send(self, send: Send) -> None:
         self._head.sent = send
-        circuit, clock = send.target.circuit, self._path.clock
+        circuit = send.target.circuit
         limits = self._limits()
         mark = self._ledger.begun(
             self._path.live.folded(circuit),
@@ -186,16 +189,28 @@ class Exchange:
         )
         self._ledger.waited_s += self._waited_s
         self._waited_s = 0.0
+        self._seen = None
+        try:
+            seen = await self._attempt(circuit, limits, mark)
+        except Exception:
+            self._ledger.broke(mark, self._seen)
+            raise
+        if seen.cancelled is not None:
+            raise seen.cancelled
+
+    async def _attempt(self, circuit: Circuit, limits: Limits, mark: Begun) -> Seen:
+        """Make the call and put down how it ended."""
         call = self._call(circuit)
-        attempt = Attempt(self._path.upstream, call, limits, self._out, clock)
-        seen = self._seen = await attempt.run(self._passed_on)
+        attempt = Attempt(self._path.upstream, call, limits, self._out, self._path.clock)
+        seen = self._seen = attempt.seen
+        await attempt.run(self._passed_on)
         observation = observation_of(
             circuit,
             seen,
             limits,
             sent=self._out.sent,
             connected=self._out.connected,
-            now=clock.wall(),
+            now=self._path.clock.wall(),
         )
         result = judged(observation, seen, self._asked)
         verdict = self._record(circuit, result, seen)
@@ -210,8 +225,7 @@ class Exchange:
             served_model=result.served_model,
             service_tier=result.service_tier,
         )
-        if seen.cancelled is not None:
-            raise seen.cancelled
+        return seen
 
     def _record(self, circuit: Circuit, result: Judgement, seen: Seen) -> Verdict:
         """Tell breaker, key and loop; returns the verdict as it counted."""
@@ -273,13 +287,15 @@ class Exchange:
 
     def _close(self, stop: Stop) -> None:
         """Tell what is left to tell: the pass, refusals, the outcome."""
-        if self._pass is not None:
-            passed, self._pass = self._pass, None
-            passed.release(self._path.clock.monotonic())
-        self._tell_refusals()
-        self._ledger.waited_s += self._waited_s
-        self._waited_s = 0.0
-        self._ledger.outcome(stop.ending is Ending.SERVED, stop.reason)
+        try:
+            if self._pass is not None:
+                passed, self._pass = self._pass, None
+                passed.release(self._path.clock.monotonic())
+            self._tell_refusals()
+        finally:
+            self._ledger.waited_s += self._waited_s
+            self._waited_s = 0.0
+            self._ledger.outcome(stop.ending is Ending.SERVED, stop.reason)
 
     async def _answer(self, stop: Stop) -> web.StreamResponse:
         seen = self._seen

@@ -47,9 +47,11 @@ class Pass:
         duration_s: float | None,
     ) -> Verdict:
         """The attempt is over; returns the verdict as it counted."""
+        # The permit first: a probe's must not be lost with a fault of what is counted.
+        recorded = self.live.record(self.circuit, self.permit, verdict, now, duration_s)
         if self.rates or self.reserved is not None:
             self._count(tokens, billing, now)
-        return self.live.record(self.circuit, self.permit, verdict, now, duration_s)
+        return recorded
 
     def release(self, now: float) -> None:
         """The attempt was not made."""

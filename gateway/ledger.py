@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from controlplane.domain import usage
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.request_plan import Send
-from controlplane.domain.verdict import Verdict
+from controlplane.domain.verdict import Kind, Verdict
 from controlplane.wire.events import (
     AnyEvent,
     Attempt,
@@ -29,7 +29,9 @@ from controlplane.wire.events import (
     Tokens,
     mint_id,
 )
+from gateway.attempt import Seen
 from gateway.clock import Clock
+from gateway.records import GATEWAY_FAULT
 
 _LONGEST = 200
 
@@ -52,6 +54,7 @@ class Ledger:
     """
 
     __slots__ = (
+        "_begun",
         "_clock",
         "_generation",
         "_held",
@@ -83,6 +86,8 @@ class Ledger:
         self._route = route
         self._generation = generation
         self._held: tuple[Attempt, ...] = ()
+        self._begun: Attempt | None = None
+        """The attempt that has not ended."""
         self.started_at = clock.wall()
         self.started = clock.monotonic()
         self.request = _mint(self.started_at)
@@ -114,6 +119,7 @@ class Ledger:
         )
         self.write()
         self._sink.begin(mark)
+        self._begun = mark
         return mark
 
     def ended(
@@ -146,6 +152,27 @@ class Ledger:
                 service_tier=_label(service_tier) if service_tier else "",
                 billing=billing,
                 served=verdict.ok,
+            ),
+        )
+        self._begun = None
+
+    def broke(self, mark: Attempt, seen: Seen | None) -> None:
+        """The attempt's end after a fault of our own, of which nothing more is known than this.
+
+        An end that was put down before the fault stands. Nothing that came from outside gets in
+        here, as that may be what the fault was.
+        """
+        if self._begun is not mark:
+            return
+        self._begun = None
+        left_us = seen is not None and seen.progress.left_us
+        self._held = (
+            replace(
+                mark,
+                status=None if seen is None else seen.status,
+                verdict=Kind.LOCAL_FAULT.value,
+                reason=GATEWAY_FAULT,
+                billing="unknown" if left_us else "not_billed",
             ),
         )
 
@@ -185,22 +212,25 @@ class Ledger:
             return
         self.closed = True
         at = self._clock.wall()
-        self.write(
-            Outcome(
-                id=_mint(at),
-                occurred_at=at,
-                request=self.request,
-                task=self._task,
-                tenant=self._tenant,
-                route=self._route,
-                success=success,
-                reason=reason,
-                started_at=self.started_at,
-                ended_at=at,
-                latency_ms=_ms(self._clock.monotonic() - self.started),
-                waited_ms=_ms(self.waited_s),
+        try:
+            self.write(
+                Outcome(
+                    id=_mint(at),
+                    occurred_at=at,
+                    request=self.request,
+                    task=self._task,
+                    tenant=self._tenant,
+                    route=self._route,
+                    success=success,
+                    reason=reason,
+                    started_at=self.started_at,
+                    ended_at=at,
+                    latency_ms=_ms(self._clock.monotonic() - self.started),
+                    waited_ms=_ms(self.waited_s),
+                )
             )
-        )
+        finally:
+            self.write()  # an attempt's end does not wait for an outcome that cannot be made
 
 
 def explicit_outcome(clock: Clock, tenant: str, task: str, success: bool, reason: str) -> Outcome:

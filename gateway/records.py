@@ -23,6 +23,8 @@ LETTERS: dict[type, bytes] = {
     Budget: b"b",
 }
 KINDS = {b"a": "attempt", b"r": "refusal", b"o": "outcome", b"t": "transition", b"b": "budget"}
+GATEWAY_FAULT = "gateway_fault"
+"""The reason of an attempt of which, by a fault of the gateway's own, no more is known."""
 MARK = b"m"
 """Begin mark: the attempt as far as it was known when it was begun."""
 
@@ -35,6 +37,12 @@ encode: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
 def record(letter: bytes, payload: bytes) -> bytes:
     """One line of a spool file."""
     return b"%08x %s %s\n" % (crc32(payload, _BEGUN[letter]), letter, payload)
+
+
+def end_of(mark: bytes) -> bytes:
+    """The end of an attempt of which only the begin mark (a line) can be written: a record."""
+    begun = msgspec.json.decode(mark[11:-1], type=Attempt)
+    return record(b"a", encode(msgspec.structs.replace(begun, reason=GATEWAY_FAULT)))
 
 
 class Records(NamedTuple):

@@ -30,7 +30,7 @@ from controlplane.wire.events import AnyEvent, Attempt, Transition
 from controlplane.wire.status import SpoolStatus
 from gateway.clock import Clock
 from gateway.outbox import Identity, Outbox, Sealed
-from gateway.records import LETTERS, MARK, encode, record
+from gateway.records import KINDS, LETTERS, MARK, encode, end_of, record
 
 log = logging.getLogger(__name__)
 
@@ -89,14 +89,18 @@ class Spool:
 
     def append(self, *events: AnyEvent) -> None:
         """Keep events for sending, all of them with one write."""
-        lines, urgent = b"", False
+        lines, count, urgent = b"", 0, False
         for event in events:
             kind = type(event)
-            if kind is Attempt:
-                self._marks.pop(event.id.int, None)
+            mark = self._marks.pop(event.id.int, None) if kind is Attempt else None
             urgent = urgent or kind is Transition
-            lines += record(LETTERS[kind], encode(event))
-        self._add(lines, len(events))
+            try:
+                line = record(LETTERS[kind], encode(event))
+            except Exception:
+                line = self._instead_of(event, mark)
+            lines += line
+            count += bool(line)
+        self._add(lines, count)
         if urgent:
             self.flush()  # operators and the control plane are told of it by other ways
             self.outbox.transitions.add(self._seq)
@@ -104,6 +108,15 @@ class Spool:
             self.seal()
         if urgent:
             self.on_urgent()
+
+    def _instead_of(self, event: AnyEvent, mark: bytes | None) -> bytes:
+        """An event that cannot be written takes no other with it: an attempt's end is then its
+        begin mark, as a fault of our own; what has none is counted as lost."""
+        log.exception("an event cannot be written: %s", type(event).__name__)
+        if mark is not None:
+            return end_of(mark)
+        self.dropped[KINDS[LETTERS[type(event)]]] += 1
+        return b""
 
     @property
     def pending(self) -> int:
