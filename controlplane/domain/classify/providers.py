@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controlplane.domain.classify.signals import Signals
 from controlplane.domain.verdict import Scope
@@ -60,6 +60,30 @@ def no_wait_named(signals: Signals) -> bool:
     return not signals.has_wait and "try again in" not in signals.message
 
 
+# Messages that are the request's own fault, whoever says them.
+_OF_THE_REQUEST = (
+    Row("context_length", statuses=(*_SIZE, 403, 500),
+        message=r"maximum (context|prompt|model) (length|window)"
+        r"|context (length|window|size)[^.]{0,60}exceed"
+        r"|exceed[^.]{0,60}context (length|window|size|limit)|contextwindowexceeded"
+        r"|(longer|greater) than the [^.]{0,30}(context|model) length|context length of only"
+        r"|`?inputs`? tokens \+ `?max_new_tokens`? must be|too many tokens: "
+        r"|tokens? (length )?too long"
+        r"|(prompt|input) is too long|(prompt|input) (contains|has) .{0,40}too large for model"
+        r"|configured context size|(allowed )?input length (of|should be)|max input tokens"
+        r"|tokens in request more than|input tokens (exceed|in excess)"
+        r"|must have less than \d+ tokens"
+        r"|(input|prompt|token) (token )?count[^.]{0,60}exceed|reduce the length of the (messages|"
+        r"prompt|input)|exceeds the maximum number of (input )?tokens|too many (input )?tokens in"),
+    Row("request_too_large", statuses=_SIZE,
+        message=r"(request|payload|body|entity)( entity| body| size)? (is )?too large"
+        r"|exceeds the maximum (allowed )?(number of bytes|size)"),
+    Row("content_filtered", statuses=(200, 400, 403, 421, 422, 446, 451),
+        message=r"content[- _](filter|policy|management|moderation)|\bflagged\b|responsible ai"
+        r"|safety (system|filter|polic)|prohibited (content|use)|usage (polic|guideline)|moderation"
+        r"|inappropriate content|sensitive (content|information)|guardrail|敏感"),
+)  # fmt: skip
+
 ROWS: tuple[Row, ...] = (
     # 0. An edge that stopped the call says so in a header; the page and the status may be any.
     Row("blocked_at_edge", when=lambda signals: signals.stopped),
@@ -90,12 +114,9 @@ ROWS: tuple[Row, ...] = (
         r"|stringabovemaxlength|(input)?tokens?limitexceeded|maxtokensexceeded|inputtoolong"
         r"|contextlengtherror|exceedcontextsizeerror|(tokens|characters)toolong"),
     Row("request_too_large", code=r"(request|payload|requestentity|contentlength)toolarge"),
-    # What is wrong with a named part of the request quotes its text: no other row may read that.
     Row("invalid_request", statuses=(400, 422),
         code=r"(unknown|unsupported|missingrequired)parameter"
         r"|invalidfunctionparameters|stringtoolong|(array|integer|decimal)abovemax(length|value)"),
-    Row("invalid_request", statuses=(400, 422),
-        message=r"^(messages|tools|input|contents)[.\[]\d\S*: "),
     Row("model_not_found", code=r"(model|deployment)(not(found|exist)|decommissioned|deprecated"
         r"|terminated|retired|gone|doesnotexist)(exception|error)?|unknownmodel|nosuchmodel"
         r"|invalidmodel(name|error)?|unsupportedmodel|modelnotsupported|modelnotavailable"
@@ -114,7 +135,10 @@ ROWS: tuple[Row, ...] = (
     Row("quota_exhausted", "gemini|google|vertex", (200, 429), message=r"\blimit: 0\b"),
     Row("rate_limited", "gemini|google|vertex", (200, 429), code="resourceexhausted",
         when=lambda signals: signals.has_wait),
-    # 4. Messages that say more than the code or the status beside them.
+    # 4. Messages that say more than the code or the status beside them. First the refusals of one
+    # part of the request: they quote it, and a client's own words must not rest a key or a model.
+    *(replace(row, statuses=_SIZE, when=lambda signals: signals.part) for row in _OF_THE_REQUEST),
+    Row("invalid_request", statuses=(200, 400, 422), when=lambda signals: signals.part),
     Row("spend_cap", statuses=_REFUSED, message=r"spend(ing)? (limit|cap)|specified api usage limit"
         r"|monthly (usage|budget|spend)|usage cap\b"),
     Row("rate_limited", "cohere", (429,), message=r"trial key.{0,80}/ ?min"),
@@ -148,26 +172,7 @@ ROWS: tuple[Row, ...] = (
         r"|credential is only authorized"),
     Row("permission", statuses=(200, 400, 403, 451), message=r"(country|region|location)[^.]{0,60}"
         r"not (supported|available|allowed)|unsupported_country"),
-    Row("context_length", statuses=(*_SIZE, 403, 500),
-        message=r"maximum (context|prompt|model) (length|window)"
-        r"|context (length|window|size)[^.]{0,60}exceed"
-        r"|exceed[^.]{0,60}context (length|window|size|limit)|contextwindowexceeded"
-        r"|(longer|greater) than the [^.]{0,30}(context|model) length|context length of only"
-        r"|`?inputs`? tokens \+ `?max_new_tokens`? must be|too many tokens: "
-        r"|tokens? (length )?too long"
-        r"|(prompt|input) is too long|(prompt|input) (contains|has) .{0,40}too large for model"
-        r"|configured context size|(allowed )?input length (of|should be)|max input tokens"
-        r"|tokens in request more than|input tokens (exceed|in excess)"
-        r"|must have less than \d+ tokens"
-        r"|(input|prompt|token) (token )?count[^.]{0,60}exceed|reduce the length of the (messages|"
-        r"prompt|input)|exceeds the maximum number of (input )?tokens|too many (input )?tokens in"),
-    Row("request_too_large", statuses=_SIZE,
-        message=r"(request|payload|body|entity)( entity| body| size)? (is )?too large"
-        r"|exceeds the maximum (allowed )?(number of bytes|size)"),
-    Row("content_filtered", statuses=(200, 400, 403, 421, 422, 446, 451),
-        message=r"content[- _](filter|policy|management|moderation)|\bflagged\b|responsible ai"
-        r"|safety (system|filter|polic)|prohibited (content|use)|usage (polic|guideline)|moderation"
-        r"|inappropriate content|sensitive (content|information)|guardrail|敏感"),
+    *_OF_THE_REQUEST,
     Row("model_not_found", statuses=_BAD, message=r"\bmodel\b.{0,120}(not exist|not found"
         r"|(is|was|been) (decommissioned|deprecated|retired)|end of (its )?life|is not a valid"
         r"|no longer (available|supported)|not supported for gen)"

@@ -37,6 +37,19 @@ _STOPPED = {
     "x-vercel-mitigated": frozenset({"challenge", "deny"}),
     "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
 }
+# How providers begin when they refuse one part of a request, whose text they then quote.
+_PART = re.compile(
+    r"(litellm\.badrequesterror: )?(\w{1,40}exception - )?('|\* generatecontentrequest\.)?("
+    r"\[?\{'type': '|\d+ validation errors?\b|invalid (value|type|schema|json)\b"
+    r"|(un(supported|known|recognized)) (value|parameter|name|field|(request )?argument)\b"
+    r"|we could not parse the json|failed to (deserialize|parse) the (json|request)"
+    r"|input should be|field required|value error, |extra inputs|additional properties"
+    r"|missing required|(messages|tools|input|contents|system|thinking|metadata|tool_choice"
+    r"|response_format)[.\[]\S{0,200} ?: )"
+)
+# An older check of theirs quotes first and ends with the place.
+_PLACE = re.compile(r"(is not of type '\w+'|is a required property|is too (short|long)) - '")
+_NO_PART = frozenset({"", "none", "null", "model"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +58,8 @@ class Signals:
 
     ``message``: all texts, joined, lower case. ``inner_status``: an HTTP error status that the body
     itself states. ``has_wait``: a google.rpc.RetryInfo is there. ``html``: it is a web page.
-    ``stopped``: an edge says that it stopped the call itself.
+    ``stopped``: an edge says that it stopped the call itself. ``part``: one part of the request is
+    named as wrong, but for the model: the message may quote what the client wrote there.
     """
 
     codes: tuple[str, ...]
@@ -54,6 +68,7 @@ class Signals:
     has_wait: bool
     html: bool
     stopped: bool
+    part: bool
 
 
 def read_signals(headers: Mapping[str, str], body: Any) -> Signals:
@@ -70,17 +85,27 @@ def read_signals(headers: Mapping[str, str], body: Any) -> Signals:
     if amazon:
         codes.append(amazon[:200].partition(":")[0])
     statuses: list[int] = []
-    has_wait = False
+    has_wait = part = False
     for item in objects(tree, _INNER_NAMES):
         has_wait = has_wait or "retryDelay" in item
+        part = part or _names_a_part(item)
         _collect(folded(item), codes, texts, statuses)
+    message = " ".join(texts)[: 2 * _LONGEST].lower()
     return Signals(
         tuple(dict.fromkeys(filter(None, (normal(code) for code in codes)))),
-        " ".join(texts)[: 2 * _LONGEST].lower(),
+        message,
         statuses[0] if statuses else None,
         has_wait,
         html,
         was_stopped(headers),
+        part or bool(_PART.match(message) or (" - '" in message and _PLACE.search(message))),
+    )
+
+
+def _names_a_part(item: Mapping[str, Any]) -> bool:
+    param, place = item.get("param"), item.get("loc")
+    return (isinstance(param, str) and param.lower() not in _NO_PART) or (
+        isinstance(place, list) and place[:1] == ["body"]
     )
 
 
