@@ -116,8 +116,9 @@ class WallConsumer(AsyncWebsocketConsumer):
                     news = frame is not None or lost != said_lost
                     if not news and monotonic() - spoke < PING_SECONDS:
                         continue
-                    ping = frames.ping(board, datetime.now(UTC), lost=lost)
-                    await self.send(frame or frames.encode(ping))
+                    now = datetime.now(UTC)
+                    ping = frames.encode(frames.ping(board, now, lost=lost))
+                    await self.send(frames.aged(frame, board, now) if frame else ping)
                     said_lost = lost and frame is None
                     sent, spoke = board, monotonic()
                     await asyncio.sleep(self.apart_seconds)

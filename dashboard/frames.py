@@ -57,8 +57,19 @@ def ping(board: Board, now: datetime, *, lost: bool = False) -> dict[str, Any]:
 
     ``lost``: the server cannot read anything newer at present.
     """
-    age_s = max(0.0, (now - board.at).total_seconds())
-    return _head("ping", board) | {"age_s": age_s, "lost": lost}
+    return _head("ping", board) | {"age_s": age_s(board, now), "lost": lost}
+
+
+def age_s(board: Board, now: datetime) -> float:
+    """How old a board is by this server's clock."""
+    return max(0.0, (now - board.at).total_seconds())
+
+
+def aged(text: str, board: Board, now: datetime) -> str:
+    """A frame's text with its board's age when it is sent: the text itself is shared, and may be of
+    a board that nothing newer has followed for long.
+    """
+    return f'{{"age_s":{age_s(board, now):.3f},{text[1:]}'
 
 
 class Shared:

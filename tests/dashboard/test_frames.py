@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -99,3 +100,13 @@ def test_a_shared_frame_is_the_one_that_each_viewer_needs(sequence: list[Board])
             wanted = None if frame is None else frames.encode(frame)
             assert shared.frame(before, board) == wanted
             assert shared.frame(before, board) is shared.frame(before, board)
+
+
+@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(boards())
+def test_a_shared_frame_says_how_old_its_data_is_when_it_is_sent(board: Board) -> None:
+    """The text is made once a board; a viewer who comes a minute later is told of that minute."""
+    text = frames.Shared().frame(None, board)
+    assert text is not None
+    late = msgspec.json.decode(frames.aged(text, board, board.at + timedelta(seconds=61.5)))
+    assert late == msgspec.json.decode(text) | {"age_s": 61.5}

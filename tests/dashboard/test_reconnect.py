@@ -25,6 +25,7 @@ class Wire:
 
     def __init__(self, page: Page) -> None:
         self.cut = False
+        self.age_s: float | None = None  # what the server is made to say of its data, and no ping
         self.told: list[str] = []  # by the server
         self.asked: list[str] = []  # by the page
         self.opened = 0
@@ -38,6 +39,11 @@ class Wire:
 
         def down(message: str | bytes) -> None:
             self.told.append(str(message))
+            if self.age_s is not None:
+                frame = json.loads(message) | {"age_s": self.age_s}
+                message = json.dumps(frame)
+                if frame["type"] == "ping":
+                    return
             if not self.cut:
                 socket.send(message)
 
@@ -113,6 +119,47 @@ def test_ten_seconds_of_silence_are_said(page: Page, web: WebProcess) -> None:
     live(page)
     is_shown(page, "HalfOpen")
     expect(banner).to_be_hidden()
+
+
+def test_a_socket_that_only_brings_old_data_is_not_live(page: Page, web: WebProcess) -> None:
+    """A server that takes long to read: each snapshot is news, and none of it is now."""
+    wire = Wire(page)
+    one, circuit = one_breaker(page, web, "Open")
+    is_shown(page, "Open")
+    wire.age_s = 45.0
+    CircuitState.objects.update(state="HalfOpen")
+    notify()
+    banner = page.locator("#stale")
+    expect(banner).to_contain_text("more than 10 s old", timeout=PATIENCE_MS)
+    expect(page.locator(".pulse")).to_have_attribute("data-live", "lost")
+    # The newest that is known is shown all the same, as what was.
+    expect(page.locator(".card .pill-unknown")).to_contain_text("unknown (was HalfOpen")
+    for state in ("Open", "HalfOpen", "Open"):
+        CircuitState.objects.update(state=state)
+        notify()
+        expect(page.locator(".card .pill-unknown")).to_contain_text(f"unknown (was {state}")
+        expect(banner).to_be_visible()
+    wire.age_s = None
+    live(page)
+    expect(banner).to_be_hidden()
+    assert one.pk
+    assert circuit.pk
+
+
+def test_data_that_was_nearly_old_when_it_came_is_old_before_the_silence_is_long(
+    page: Page, web: WebProcess
+) -> None:
+    page.clock.install()
+    wire = Wire(page)
+    one_breaker(page, web, "Open")
+    wire.age_s = 7.0
+    CircuitState.objects.update(state="HalfOpen")
+    notify()
+    is_shown(page, "HalfOpen")
+    expect(page.locator("#stale")).to_be_hidden()
+    wire.cut = True
+    page.clock.fast_forward(4_000)
+    expect(page.locator("#stale")).to_contain_text("more than 10 s old", timeout=PATIENCE_MS)
 
 
 @pytest.mark.parametrize(

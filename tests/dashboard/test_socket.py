@@ -208,7 +208,7 @@ def test_news_says_that_something_was_committed_and_nothing_of_it(
     one = builders.instance(builders.gateway())
     with opened(web, oncall, path="/ws/news") as socket:
         first = frame(socket, lambda f: True)
-        assert first.keys() == {"type", "version", "epoch", "at"}
+        assert first.keys() == {"type", "version", "epoch", "at", "age_s"}
         assert first["type"] == "news"
         builders.circuit_state(one, builders.circuit(), "Open")
         notify()

@@ -14,7 +14,7 @@ const body = document.body;
 const main = document.getElementById("main");
 let newest = null; // the feed's newest word
 let shown = null; // the word that the page on screen has answered
-let readAt = body.dataset.now;
+let currentAt = body.dataset.now; // up to when what is shown is known to be so
 let reading = false;
 let due = 0;
 let behindSince = null;
@@ -33,9 +33,9 @@ function heard(frame) {
 
 function current(at) {
   connected = true;
-  if (newest !== null && word(newest) === shown) live(at);
+  if (newest !== null && word(newest) === shown) live((currentAt = at));
   else if (document.hidden || body.classList.contains("stale")) return; // until it has been read
-  else if (behindSince === null || performance.now() - behindSince < BEHIND_MS) live(readAt);
+  else if (behindSince === null || performance.now() - behindSince < BEHIND_MS) live(currentAt);
   else stale("The server is too slow to keep this page current.");
 }
 
@@ -50,9 +50,9 @@ async function pump() {
     const fresh = await read();
     take(fresh);
     shown = asked;
-    readAt = fresh.body.dataset.now;
+    currentAt = fresh.body.dataset.now;
     behindSince = word(newest) === asked ? null : performance.now();
-    if (connected) live(readAt);
+    if (connected) live(currentAt);
   } catch (error) {
     ended = error.act !== undefined;
     if (ended) stale(error.message, null, error.act);

@@ -1,8 +1,11 @@
-// The wall's socket. Invariant: whatever is on screen is either at most 10 s from the server's last
-// word, or `onLost` has been called; a frame is handed on only if it is newer than what is shown. Whom
-// the server has shut out (logged out, another role) stays so until the page is loaded again.
+// The wall's socket. Invariant: whatever is on screen is either at most 10 s old, by the age that the
+// server gives its data and the time since it did, or `onLost` has been called; a frame is handed on
+// only if it is newer than what is shown. Whom the server has shut out (logged out, another role)
+// stays so until the page is loaded again.
 const SILENCE_MS = 10000;
-const OLD_DATA_S = 10;
+const OLD_DATA_MS = 10000;
+const CANNOT_READ = "The server cannot read its database.";
+const IS_OLD = "What the server reads is more than 10 s old.";
 const WAITS_MS = [1000, 2000, 4000, 8000, 15000];
 
 export class Live {
@@ -10,6 +13,7 @@ export class Live {
     Object.assign(this, { url, onFrame, onLive, onLost });
     this.socket = null;
     this.heard = performance.now();
+    this.born = null; // when what is shown was read, on this clock; null: it is said to be old
     this.failures = 0;
     this.retryAt = null;
     this.shown = null; // {epoch, version, at} of what was handed on, to be on screen at once or soon
@@ -41,9 +45,7 @@ export class Live {
     this.heard = performance.now();
     const frame = JSON.parse(text);
     if (frame.type === "ping") {
-      // The server is there, but its data may be old: Postgres does not answer it.
-      if (frame.lost || frame.age_s > OLD_DATA_S) this.onLost("The server cannot read its database.", null);
-      else if (this.based) this.live(frame);
+      if (frame.lost || this.based) this.said(frame);
       return;
     }
     if (frame.type !== "patch") this.based = !this.older(frame);
@@ -53,13 +55,26 @@ export class Live {
       return;
     }
     this.onFrame(frame);
-    this.live(frame);
+    this.said(frame);
   }
 
-  live(frame) {
-    this.shown = { epoch: frame.epoch, version: frame.version, at: frame.at };
+  // The server is there, but its data may be old: what was received is shown, and not as the present.
+  said(frame) {
+    if (this.based) this.shown = { epoch: frame.epoch, version: frame.version, at: frame.at };
+    this.born = this.heard - frame.age_s * 1000;
+    if (frame.lost) this.old(CANNOT_READ);
+    else if (performance.now() - this.born > OLD_DATA_MS) this.old(IS_OLD);
+    else this.live(frame.at);
+  }
+
+  live(at) {
     this.failures = 0;
-    this.onLive(frame.at);
+    this.onLive(at);
+  }
+
+  old(why) {
+    this.born = null;
+    this.onLost(why, null);
   }
 
   older(frame) {
@@ -78,6 +93,7 @@ export class Live {
     if (code === 4403) return this.onLost("Your role has changed.", null, "reload");
     const wait = WAITS_MS[Math.min(this.failures, WAITS_MS.length - 1)] * (0.75 + Math.random() / 2);
     this.failures += 1;
+    this.born = null;
     this.retryAt = performance.now() + wait;
     this.onLost("Live connection lost.", this.retryAt);
   }
@@ -88,16 +104,17 @@ export class Live {
     this.socket = null;
     socket?.close();
     this.failures += 1;
+    this.born = null;
     this.retryAt = performance.now() + WAITS_MS[0];
     this.onLost(why, this.retryAt);
   }
 
   watch() {
     if (this.ended) return;
-    if (this.retryAt !== null && performance.now() >= this.retryAt) this.connect();
-    else if (this.socket && performance.now() - this.heard > SILENCE_MS) {
-      this.drop("The server has been silent for 10 s.");
-    }
+    const now = performance.now();
+    if (this.retryAt !== null && now >= this.retryAt) this.connect();
+    else if (this.socket && now - this.heard > SILENCE_MS) this.drop("The server has been silent for 10 s.");
+    else if (this.retryAt === null && this.born !== null && now - this.born > OLD_DATA_MS) this.old(IS_OLD);
   }
 
   // A hidden tab's timers and sockets sleep: what it shows on return is asked for anew.
