@@ -18,6 +18,7 @@ DERIVED = (
     "rollup_circuit_minute",
     "rollup_circuit_five_minutes",
     "rollup_hour",
+    "rollup_quarter",
     "rollup_hour_tenant",
     "rollup_hour_split",
     "rollup_hour_rate",

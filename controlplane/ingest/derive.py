@@ -201,7 +201,10 @@ def _derive_circuit_minutes(conn: Connection, minutes: list[datetime]) -> None:
 
 
 def derive_hour(conn: Connection, values: dict[str, Any]) -> None:
-    """Both hour grains of [start, end), their splits and rates; in the caller's transaction."""
+    """Both hour grains of [start, end), their quarters, splits and rates.
+
+    In the caller's transaction. The old quarters go with their hours, by a trigger.
+    """
     conn.execute("DELETE FROM rollup_hour WHERE hour = %(start)s", values)
     conn.execute("DELETE FROM rollup_hour_tenant WHERE hour = %(start)s", values)
     given = values | {"idle": TASK_IDLE, "tenants": MOST_TENANTS}

@@ -35,7 +35,7 @@ _RUNS = int(os.environ.get("BENCH_READS", "20"))
 _ROUNDS = 7
 _BATCHES = 1
 # What is to be met, in milliseconds.
-_AIMS = {"wall": 20, "week": 150, "running": 150, "series": 30, "trace": 10}
+_AIMS = {"wall": 20, "week": 150, "running": 150, "India's": 150, "series": 30, "trace": 10}
 _HOUR = timedelta(hours=1)
 
 
@@ -76,6 +76,14 @@ def _reads(end: datetime) -> Iterator[Figure]:
     for by in weekly.SPLITS:
         asked = weekly.Question(week, zone, by)
         yield from _timed(f"week by {by}", lambda asked=asked: weekly.weekly(asked, over + _HOUR))
+    # Its midnights lie within hours: both ends come from raw events.
+    india = zone_named("Asia/Kolkata")
+    there = last_finished(end, india)
+    for by in weekly.SPLITS:
+        asked = weekly.Question(there, india, by)
+        yield from _timed(
+            f"India's week by {by}", lambda asked=asked: weekly.weekly(asked, over + _HOUR)
+        )
     # The same week ten minutes before it was over, when its last hour was not derived yet.
     with transaction.atomic():
         with connection.cursor() as cursor:

@@ -69,7 +69,7 @@ WITH failed_request AS (
     FROM refusal WHERE occurred_at >= %(start)s AND occurred_at < %(end)s
     GROUP BY 1, 2, 3, 4
 ), ends AS (
-    SELECT gateway_id, request, tenant, route, task, success, latency_ms, waited_ms
+    SELECT gateway_id, request, tenant, route, task, success, latency_ms, waited_ms, occurred_at
     FROM outcome
     WHERE NOT explicit AND occurred_at >= %(start)s AND occurred_at < %(end)s
 ), last_of_request AS (
@@ -81,7 +81,7 @@ WITH failed_request AS (
     ORDER BY s.gateway_id, s.request, s.occurred_at DESC, s.ordinal DESC, s.id DESC
 ), ended AS (
     SELECT o.gateway_id AS g, COALESCE(l.circuit_id, b.circuit_id, 0) AS c, o.tenant AS t,
-        o.route AS r, o.task, o.success, o.latency_ms, o.waited_ms
+        o.route AS r, o.task, o.success, o.latency_ms, o.waited_ms, o.occurred_at AS closed_at
     FROM ends o
     LEFT JOIN last_of_request l ON l.gateway_id = o.gateway_id AND l.request = o.request
     LEFT JOIN LATERAL (
@@ -95,7 +95,8 @@ WITH failed_request AS (
     ) AS b ON true
 ), closed_task AS (
     SELECT k.gateway_id AS g, COALESCE(l.circuit_id, 0) AS c, k.tenant AS t, k.route AS r,
-        COALESCE(k.explicit_success, k.implicit_success) AS success
+        COALESCE(k.explicit_success, k.implicit_success) AS success,
+        COALESCE(k.explicit_at, k.implicit_at + %(idle)s::interval) AS closed_at
     FROM task k
     LEFT JOIN LATERAL (
         SELECT a.circuit_id FROM attempt a
@@ -111,13 +112,49 @@ WITH failed_request AS (
       AND COALESCE(k.explicit_at, k.implicit_at) < %(end)s
       AND COALESCE(k.explicit_at, k.implicit_at + %(idle)s::interval) >= %(start)s
       AND COALESCE(k.explicit_at, k.implicit_at + %(idle)s::interval) < %(end)s
+), closed AS (
+    SELECT g, c, t, r, success, closed_at FROM ended WHERE task IS NULL
+    UNION ALL SELECT g, c, t, r, success, closed_at FROM closed_task
 ), tasks AS (
     SELECT g, c, t, r,
         count(*) FILTER (WHERE success) AS tasks_succeeded,
         count(*) FILTER (WHERE NOT success) AS tasks_failed
-    FROM (SELECT g, c, t, r, success FROM ended WHERE task IS NULL
-          UNION ALL SELECT g, c, t, r, success FROM closed_task) AS closed
-    GROUP BY g, c, t, r
+    FROM closed GROUP BY g, c, t, r
+), by_quarter AS (
+    INSERT INTO rollup_quarter (
+        at, attempts, firsts, retries, fallbacks, redeliveries, succeeded, failed, unpriced,
+        cost_estimated, wasted_unpriced, wasted_final_unpriced, tasks_succeeded, tasks_failed,
+        cost_gbp, wasted_gbp, wasted_final_gbp)
+    SELECT at, COALESCE(attempts, 0), COALESCE(firsts, 0), COALESCE(retries, 0),
+        COALESCE(fallbacks, 0), COALESCE(redeliveries, 0), COALESCE(succeeded, 0),
+        COALESCE(failed, 0), COALESCE(unpriced, 0), COALESCE(cost_estimated, 0),
+        COALESCE(wasted_unpriced, 0), COALESCE(wasted_final_unpriced, 0),
+        COALESCE(tasks_succeeded, 0), COALESCE(tasks_failed, 0), COALESCE(cost_gbp, 0),
+        COALESCE(wasted_gbp, 0), COALESCE(wasted_final_gbp, 0)
+    FROM (
+        SELECT date_bin('15 minutes', occurred_at, %(start)s) AS at,
+            count(*) AS attempts,
+            count(*) FILTER (WHERE role = 'first') AS firsts,
+            count(*) FILTER (WHERE role = 'retry') AS retries,
+            count(*) FILTER (WHERE role = 'fallback') AS fallbacks,
+            count(*) FILTER (WHERE role = 'redelivery') AS redeliveries,
+            count(*) FILTER (WHERE verdict = 'success') AS succeeded,
+            count(*) FILTER (WHERE counts) AS failed,
+            count(*) FILTER (WHERE cost_gbp IS NULL) AS unpriced,
+            count(*) FILTER (WHERE cost_status = 'estimated') AS cost_estimated,
+            count(*) FILTER (WHERE cost_gbp IS NULL AND wasted) AS wasted_unpriced,
+            count(*) FILTER (WHERE cost_gbp IS NULL AND wasted_finally) AS wasted_final_unpriced,
+            sum(cost_gbp) AS cost_gbp,
+            sum(cost_gbp) FILTER (WHERE wasted) AS wasted_gbp,
+            sum(cost_gbp) FILTER (WHERE wasted_finally) AS wasted_final_gbp
+        FROM sent GROUP BY 1
+    ) AS of_attempts
+    FULL JOIN (
+        SELECT date_bin('15 minutes', closed_at, %(start)s) AS at,
+            count(*) FILTER (WHERE success) AS tasks_succeeded,
+            count(*) FILTER (WHERE NOT success) AS tasks_failed
+        FROM closed GROUP BY 1
+    ) AS of_tasks USING (at)
 ), requests AS (
     SELECT g, c, t, r, count(*) AS requests,
         count(*) FILTER (WHERE success) AS requests_succeeded

@@ -2,8 +2,9 @@
 -- by one split, by local day and in all. One statement, so that every figure is of one snapshot.
 -- Hours that are derived, and not marked to be derived anew, are read as they are kept by one key
 -- at a time (of each the 200 largest tenants are told apart; the rest are (other)); all the others
--- from the raw events, in spans; so too hours that a midnight lies within, in a zone whose midnights
--- are not whole UTC hours. Both judge alike, and a test holds the one against the other.
+-- from the raw events, in spans; so too the hours that the range begins or ends within, in a zone
+-- whose midnights are not whole UTC hours. Both judge alike, and a test holds the one against the
+-- other. A derived hour that another midnight lies within is parted between its days by quarters.
 -- A task without the header closes with its request's outcome; one with it by its caller's word, or
 -- some idle time after its last request ended. Days are given as the instants at which they begin.
 -- A request's attempts begin at most a day before it ends, a task's at most eight days before.
@@ -20,7 +21,14 @@ dirty AS MATERIALIZED (
         UNION
         SELECT date_trunc('hour', midnight, 'UTC')
         FROM unnest(%(midnights)s::timestamptz[] || %(end)s::timestamptz) AS midnight
-        WHERE midnight <> date_trunc('hour', midnight, 'UTC')
+        WHERE midnight <> date_trunc('hour', midnight, 'UTC') AND (
+            midnight IN (%(start)s, %(end)s)
+            OR midnight <> date_bin('15 minutes', midnight, 'epoch')
+            -- An hour of before there were quarters, or one that holds nothing.
+            OR NOT EXISTS (
+                SELECT FROM rollup_quarter q
+                WHERE q.at >= date_trunc('hour', midnight, 'UTC')
+                  AND q.at < date_trunc('hour', midnight, 'UTC') + interval '1 hour'))
     ) AS marked
     WHERE at < (SELECT upto FROM derived)
       -- Of an hour whose raw events are dropped, what was derived is all there is; if a midnight lies
@@ -40,6 +48,19 @@ hours AS MATERIALIZED (
     FROM rollup_hour_split h
     WHERE h.split = %(by)s AND h.hour >= %(start)s AND h.hour < %(end)s
       AND h.hour < (SELECT upto FROM derived) AND h.hour NOT IN (SELECT at FROM dirty)
+),
+-- An hour stands in the day in which it begins. What comes after a midnight within it is taken
+-- from that day and added to the next: nothing in all, nor of any key.
+moved AS MATERIALIZED (
+    SELECT width_bucket(midnight, %(midnights)s::timestamptz[]) - step.back AS day, step.sign, q.*
+    FROM unnest(%(midnights)s::timestamptz[]) AS midnight
+    JOIN rollup_quarter q
+        ON q.at >= midnight AND q.at < date_trunc('hour', midnight, 'UTC') + interval '1 hour'
+    CROSS JOIN (VALUES (0, 1), (1, -1)) AS step(back, sign)
+    WHERE midnight > %(start)s AND midnight <> date_trunc('hour', midnight, 'UTC')
+      AND midnight = date_bin('15 minutes', midnight, 'epoch')
+      AND date_trunc('hour', midnight, 'UTC') < (SELECT upto FROM derived)
+      AND date_trunc('hour', midnight, 'UTC') NOT IN (SELECT at FROM dirty)
 ),
 failed_request AS (
     SELECT DISTINCT o.gateway_id, o.request
@@ -146,6 +167,12 @@ attempts AS (
             SELECT key, day, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                 -coalesce(cost_gbp, 0), CASE WHEN cost_gbp IS NULL THEN -1 ELSE 0 END
             FROM unclosed
+            UNION ALL
+            SELECT '', day, sign * attempts, sign * firsts, sign * retries, sign * fallbacks,
+                sign * redeliveries, sign * succeeded, sign * failed, sign * cost_gbp,
+                sign * unpriced, sign * cost_estimated, sign * wasted_gbp, sign * wasted_unpriced,
+                sign * wasted_final_gbp, sign * wasted_final_unpriced
+            FROM moved
         ) AS parts
         GROUP BY GROUPING SETS ((), (key), (day))
         HAVING sum(attempts) > 0
@@ -228,6 +255,8 @@ tasks AS (
             sum(failed) AS failed
         FROM (
             SELECT key, day, tasks_succeeded AS succeeded, tasks_failed AS failed FROM hours
+            UNION ALL
+            SELECT '', day, sign * tasks_succeeded, sign * tasks_failed FROM moved
             UNION ALL
             SELECT coalesce(key, ''), day,
                 count(*) FILTER (WHERE success), count(*) FILTER (WHERE NOT success)

@@ -151,6 +151,7 @@ def of_all_gateways() -> list[list[tuple[Any, ...]]]:
             ("rollup_circuit_minute", "minute", "circuit_id, minute"),
             ("rollup_circuit_five_minutes", "at", "circuit_id, at"),
             ("rollup_hour_tenant", "hour", "hour, circuit_id, tenant, route"),
+            ("rollup_quarter", "at", "at"),
         ):
             # Other tests' minutes may become finished at any moment.
             cursor.execute(
@@ -219,6 +220,7 @@ def spoil(sender: Sender) -> None:
             "UPDATE rollup_circuit_minute SET attempts = attempts + %s",
             "UPDATE rollup_circuit_five_minutes SET attempts = attempts + %s",
             "UPDATE rollup_hour_tenant SET cost_gbp = cost_gbp + %s",
+            "UPDATE rollup_quarter SET attempts = attempts + %s",
         ):
             await sender.query(statement, [sender.gateway_id])
 

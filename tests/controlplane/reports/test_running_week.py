@@ -165,25 +165,75 @@ async def test_a_marked_hour_whose_events_are_dropped_keeps_its_figures(
     assert (await sync_to_async(weekly)(asked, datetime.now(UTC))).total.attempts == 1
 
 
-async def test_an_hour_that_a_midnight_lies_within_outlives_its_events(
+INDIA = ZoneInfo("Asia/Kolkata")
+
+
+def last(weekday: int) -> datetime:
+    """18:00 UTC of the last such weekday (0: Monday); midnight in India is at 18:30."""
+    at = hour_of(datetime.now(UTC)).replace(hour=18) - DAY
+    return at - (at.weekday() - weekday) % 7 * DAY
+
+
+async def around_midnight(sender: Sender, at: datetime) -> None:
+    """An attempt and a task on either side of 18:30, derived."""
+    events: list[dict[str, Any]] = []
+    for minute, attempts in ((5, 1), (29, 2), (30, 4), (50, 8)):
+        then = at + minute * MINUTE
+        events += [batches.attempt(then) for _ in range(attempts)]
+        events.append(batches.outcome(then, success=minute != 50))
+    await sender.send(batches.batch(*events))
+    await sync_to_async(derive_from)(at, datetime.now(UTC))
+
+
+async def in_india(at: datetime) -> Weekly:
+    """The week there that holds ``at``."""
+    return await sync_to_async(weekly)(Question(Week.of(at, INDIA), INDIA), datetime.now(UTC))
+
+
+async def test_an_hour_that_a_midnight_lies_within_is_parted_when_its_events_are_gone(
     sender: Sender, watermarks: None
 ) -> None:
-    """It can no longer be parted: it counts whole, for the week and the day in which it begins."""
-    zone = ZoneInfo("Asia/Kolkata")
-    at = (hour_of(datetime.now(UTC)) - 30 * HOUR).replace(hour=18)  # midnight there is at 18:30
-    await sender.send(
-        batches.batch(batches.attempt(at + MINUTE), batches.attempt(at + 31 * MINUTE))
+    at = last(2)
+    await around_midnight(sender, at)
+    await sync_to_async(_run)("TRUNCATE attempt, outcome")
+    found = await in_india(at)
+    of_days = [
+        (one.figures.attempts, one.figures.tasks_succeeded, one.figures.tasks_failed)
+        for one in found.days
+    ]
+    assert of_days == [(0, 0, 0)] * 2 + [(3, 2, 0), (12, 1, 1)] + [(0, 0, 0)] * 3
+    assert (found.total.attempts, found.total.tasks_succeeded) == (15, 3)
+
+
+async def test_an_hour_that_a_week_begins_within_outlives_its_events(
+    sender: Sender, watermarks: None
+) -> None:
+    """It can no longer be parted by key: it counts whole, for the week in which it begins."""
+    at = last(6)
+    await around_midnight(sender, at)
+    assert ((await in_india(at)).total.attempts, (await in_india(at + HOUR)).total.attempts) == (
+        3,
+        12,
     )
-    await sync_to_async(derive_from)(at, datetime.now(UTC))
-    await sync_to_async(_run)("TRUNCATE attempt")
+    await sync_to_async(_run)("TRUNCATE attempt, outcome")
     await sync_to_async(_run)("INSERT INTO raw_dropped VALUES (%s)", [at + DAY])
-    own, next_ = Week.of(at, zone), Week.of(at + HOUR, zone)
-    found = await sync_to_async(weekly)(Question(own, zone), datetime.now(UTC))
-    day = (at.astimezone(zone).date() - own.monday()).days
-    assert [one.figures.attempts for one in found.days][day] == found.total.attempts == 2
-    if next_ != own:
-        found = await sync_to_async(weekly)(Question(next_, zone), datetime.now(UTC))
-        assert found.total.attempts == 0
+    found = await in_india(at)
+    assert [one.figures.attempts for one in found.days][6] == found.total.attempts == 15
+    assert (await in_india(at + HOUR)).total.attempts == 0
+
+
+async def test_quarters_go_with_their_hour_and_it_is_read_from_its_events(
+    sender: Sender, watermarks: None
+) -> None:
+    at = last(2)
+    await around_midnight(sender, at)
+    known = "SELECT count(*) FROM rollup_quarter WHERE at >= %s"
+    before = await in_india(at)
+    assert await sync_to_async(_run)(known, [at]) == [(4,)]
+    # So does a worker of the version before, which derives it without quarters.
+    await sync_to_async(_run)("DELETE FROM rollup_hour WHERE hour = %s", [at])
+    assert await sync_to_async(_run)(known, [at]) == [(0,)]
+    assert await in_india(at) == before
 
 
 # In London's clocks: to summer time, to winter time.
@@ -215,6 +265,37 @@ def move(by: timedelta, to: datetime) -> None:
             cursor.execute(f"UPDATE {table} SET {changed}", {"by": by})
 
 
+def ran_nodes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The nodes of a week's plan that ran."""
+    statement = named_sql(reading._SQL / "weekly.sql")
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off")
+        try:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values)
+            nodes = nodes_of(cursor.fetchone()[0][0]["Plan"])
+        finally:
+            cursor.execute("RESET enable_seqscan")
+    return [node for node in nodes if node["Actual Loops"]]
+
+
+async def test_a_week_in_india_looks_into_its_two_ends_alone(
+    sender: Sender, watermarks: None
+) -> None:
+    end = last(6)
+    for day in range(8):
+        await sender.send(batches.batch(batches.attempt(end - day * DAY), seq=day + 1))
+    await sync_to_async(derive_from)(end - 8 * DAY, datetime.now(UTC))
+    midnights = Week.of(end, INDIA).midnights(INDIA)
+    values = {
+        "start": midnights[0], "end": midnights[-1], "midnights": list(midnights[:-1]),
+        "by": "route", "now": datetime.now(UTC), "idle": reading.IDLE,
+    }  # fmt: skip
+    ran = await sync_to_async(ran_nodes)(values)
+    touched = {node["Relation Name"] for node in ran if "Relation Name" in node}
+    days = {name[-8:] for name in touched if name.startswith("attempt_2")}
+    assert days == {f"{at:%Y%m%d}" for at in (midnights[0], midnights[-1])}
+
+
 def test_a_running_week_looks_into_its_last_hours_alone(
     transactional_db: None, watermarks: None
 ) -> None:
@@ -237,16 +318,8 @@ def test_a_running_week_looks_into_its_last_hours_alone(
         "start": start, "end": end, "midnights": [start + n * DAY for n in range(7)],
         "by": "circuit", "now": now, "idle": reading.IDLE,
     }  # fmt: skip
-    statement = named_sql(reading._SQL / "weekly.sql")
-    with connection.cursor() as cursor:
-        cursor.execute("SET enable_seqscan = off")
-        try:
-            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values)
-            nodes = nodes_of(cursor.fetchone()[0][0]["Plan"])
-        finally:
-            cursor.execute("RESET enable_seqscan")
-            cursor.execute("DELETE FROM rollup_dirty")
-    ran = [node for node in nodes if node["Actual Loops"]]
+    ran = ran_nodes(values)
+    _run("DELETE FROM rollup_dirty")
     touched = {node["Relation Name"] for node in ran if "Relation Name" in node}
     days = {name[-8:] for name in touched if name.startswith("attempt_2")}
     assert days == {f"{start + DAY:%Y%m%d}", f"{now - HOUR:%Y%m%d}"}
