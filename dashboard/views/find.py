@@ -1,7 +1,7 @@
 """Find circuits, gateways, tenants, tasks; and one task's trace.
 
 Invariant: what is asked for is only ever matched, never run; an exact hit of one task goes straight
-to its trace.
+to its trace, and of several none is guessed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -50,7 +51,7 @@ def _name(row: Any) -> Name:
     return Name(row.provider, row.model, row.region)
 
 
-def trace_url(hit: finding.TaskHit) -> str:
+def trace_url(hit: finding.TaskHit | finding.Known) -> str:
     """The page of a task at its gateway and tenant."""
     where = {"gateway": hit.gateway, "tenant": hit.tenant}
     return f"{reverse('task', args=[hit.id])}?{urlencode(where)}"
@@ -59,23 +60,51 @@ def trace_url(hit: finding.TaskHit) -> str:
 @require_safe
 @room
 def task(request: HttpRequest, name: str) -> HttpResponse:
-    """What happened to one task, in order."""
-    tenant, at = request.GET.get("tenant", ""), request.GET.get("gateway", "")
-    gateway = Gateway.objects.filter(name=at.replace("\x00", "")).first()
-    if gateway is None or "\x00" in name + tenant:
-        raise Http404("No such gateway")
-    trace = finding.trace(gateway.pk, tenant, name)
-    if trace is None:
-        raise Http404(f"No task is named {name} at {gateway.name} for tenant {tenant}")
+    """What happened to one task, in order; where else it may be when it is not one alone."""
+    gateway, tenant = _asked(request, "gateway"), _asked(request, "tenant")
+    found = [] if "\x00" in name else finding.where_known(name, gateway or None, tenant or None)
+    if len(found) != 1:
+        return _not_one(request, name, gateway, tenant, found)
+    (hit,) = found
+    if (hit.id, hit.gateway, hit.tenant) != (name, gateway, tenant):
+        return HttpResponseRedirect(trace_url(hit))
+    trace = finding.trace(hit.gateway_id, hit.tenant, hit.id)
+    if trace is None:  # its last event was dropped between the two readings
+        return _not_one(request, name, gateway, tenant, [])
     context = {
         "name": name,
         "tenant": tenant,
-        "gateway": gateway,
+        "gateway": hit.gateway,
         "trace": trace,
         "cost": present.money(trace.cost_gbp),
         "rows": [_row(row, trace.rows[0]) for row in trace.rows],
     }
     return show(request, "find/task.html", context)
+
+
+def _asked(request: HttpRequest, field: str) -> str:
+    return request.GET.get(field, "").replace("\x00", "").strip()[:200]
+
+
+def _not_one(
+    request: HttpRequest, name: str, gateway: str, tenant: str, found: list[finding.Known]
+) -> HttpResponse:
+    """No such task (404), or several places at which it is known: nothing is guessed."""
+    elsewhere: list[finding.Known] = []
+    if not found and (gateway or tenant) and "\x00" not in name:
+        elsewhere = finding.where_known(name, None, None)
+    places = found or elsewhere
+    context = {
+        "name": name,
+        "gateway": gateway,
+        "tenant": tenant,
+        "no_gateway": bool(gateway) and not Gateway.objects.filter(name=gateway).exists(),
+        "several": bool(found),
+        "places": [(hit, trace_url(hit)) for hit in places],
+        "most": len(places) == finding.MOST_PLACES,
+        "days": settings.RAW_RETENTION_DAYS,
+    }
+    return show(request, "find/no_task.html", context, status=200 if found else 404)
 
 
 def _row(row: telemetry.TraceRow, first: telemetry.TraceRow) -> dict[str, Any]:

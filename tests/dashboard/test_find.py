@@ -94,10 +94,54 @@ def test_what_is_not_there_is_said_so(oncall: Client, q: str) -> None:
     assert "gpt-4o" not in answer.content.decode()
 
 
-def test_a_trace_that_is_not_known_is_a_404(oncall: Client) -> None:
+def test_a_task_that_is_not_known_says_so_and_how_to_look(oncall: Client) -> None:
     builders.gateway("chat")
-    assert oncall.get("/tasks/none?gateway=chat&tenant=a").status_code == 404
-    assert oncall.get("/tasks/none?gateway=nowhere&tenant=a").status_code == 404
+    answer = oncall.get("/tasks/none?gateway=chat&tenant=a")
+    text = answer.content.decode()
+    assert answer.status_code == 404
+    assert "No such task is known" in text
+    assert "Raw events are kept for 35 days" in text
+    assert "No gateway is named" not in text
+    answer = oncall.get("/tasks/<b>?gateway=nowhere&tenant=a")
+    text = answer.content.decode()
+    assert answer.status_code == 404
+    assert "No gateway is named <b>nowhere</b>" in text
+    assert "&lt;b&gt;" in text
+    for odd in ("/tasks/a%00b", "/tasks/%ff", "/tasks/x?gateway=%00&tenant=%ed%a0%80"):
+        assert oncall.get(odd).status_code == 404
+
+
+def test_a_task_asked_for_in_the_wrong_place_is_shown_where_it_is_known(oncall: Client) -> None:
+    a_request("invoice 7")
+    answer = oncall.get("/tasks/invoice 7?gateway=chat&tenant=another")
+    assert answer.status_code == 404
+    assert "It is known elsewhere" in answer.content.decode()
+    assert "/tasks/invoice%207?gateway=chat&amp;tenant=retail" in answer.content.decode()
+
+
+def test_a_task_known_once_needs_no_gateway_and_no_tenant(oncall: Client) -> None:
+    request = a_request("invoice 7")
+    for asked in ("/tasks/invoice 7", "/tasks/invoice 7?tenant=retail", f"/tasks/{request}"):
+        answer = oncall.get(asked)
+        assert answer.status_code == 302
+        assert answer["Location"] == "/tasks/invoice%207?gateway=chat&tenant=retail"
+        assert "overloaded" in oncall.get(answer["Location"]).content.decode()
+
+
+def test_a_task_known_at_several_tenants_is_never_guessed(oncall: Client) -> None:
+    a_request("invoice 7")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO task (gateway_id, tenant, task, implicit_at, implicit_success)"
+            " SELECT gateway_id, 'wholesale', task, implicit_at, true FROM task"
+        )
+    answer = oncall.get("/tasks/invoice 7?gateway=chat")
+    text = answer.content.decode()
+    assert answer.status_code == 200
+    assert "is known at several places" in text
+    assert "overloaded" not in text
+    for tenant in ("retail", "wholesale"):
+        assert f"/tasks/invoice%207?gateway=chat&amp;tenant={tenant}" in text
 
 
 def test_every_list_is_short() -> None:
