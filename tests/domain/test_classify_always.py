@@ -20,7 +20,8 @@ from controlplane.domain.classify import (
     StreamEvent,
     classify,
 )
-from controlplane.domain.classify.providers import BY_STATUS, ROWS
+from controlplane.domain.classify.lookup import BY_STATUS
+from controlplane.domain.classify.providers import ROWS
 from controlplane.domain.classify.rules import RULES
 from controlplane.domain.classify.signals import read_signals
 from controlplane.domain.error_body import MOST_OBJECTS, objects

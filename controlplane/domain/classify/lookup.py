@@ -9,8 +9,41 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from controlplane.domain.classify.providers import BY_STATUS, ROWS, Row
+from controlplane.domain.classify.providers import ROWS, Row
 from controlplane.domain.classify.signals import Signals
+
+# Where no row fits, the status alone: the documented default. 408, 409, 425 and 429 pass; other
+# 4xx are the request's; every 5xx that is not listed is a server_error; an unknown error inside a
+# 200 too.
+BY_STATUS: dict[int, str] = {
+    400: "invalid_request",
+    401: "auth",
+    402: "quota_exhausted",
+    403: "permission",
+    404: "model_not_found",
+    407: "local_proxy",
+    408: "timeout",
+    409: "conflict",
+    410: "model_not_found",
+    413: "request_too_large",
+    414: "request_too_large",
+    421: "not_processed",
+    423: "conflict",
+    424: "model_error",
+    425: "not_processed",
+    429: "rate_limited",
+    431: "request_too_large",
+    451: "blocked_at_edge",
+    499: "not_processed",
+    501: "not_implemented",
+    503: "overloaded",
+    504: "timeout",
+    505: "not_implemented",
+    511: "local_proxy",  # a network that wants us to log in, between us and the provider
+    522: "timeout",
+    524: "timeout",
+    529: "overloaded",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Provider knowledge: which code, message and status means which reason. Add a row to extend it.
 
 The first row that matches wins, so rows stand from the unmistakable to the vague: codes with one
-meaning, messages that refine a shared code, shared codes, vague messages, then the bare status.
+meaning, messages that refine a shared code, shared codes, vague messages; then the bare status (``lookup``).
 ``code`` must match one whole code (lower case, no punctuation, see ``signals``); ``message`` is
 searched in the lower-case text; ``when`` is a further test. An empty field matches everything.
 
@@ -116,7 +116,7 @@ ROWS: tuple[Row, ...] = (
     Row("request_too_large", code=r"(request|payload|requestentity|contentlength)toolarge"),
     Row("invalid_request", statuses=(400, 422),
         code=r"(unknown|unsupported|missingrequired)parameter"
-        r"|invalidfunctionparameters|stringtoolong|(array|integer|decimal)abovemax(length|value)"),
+        r"|invalid(functionparameters|image(url|format)?|encryptedcontent)|stringtoolong|(array|integer|decimal)abovemax(length|value)"),
     Row("model_not_found", code=r"(model|deployment)(not(found|exist)|decommissioned|deprecated"
         r"|terminated|retired|gone|doesnotexist)(exception|error)?|unknownmodel|nosuchmodel"
         r"|invalidmodel(name|error)?|unsupportedmodel|modelnotsupported|modelnotavailable"
@@ -138,7 +138,15 @@ ROWS: tuple[Row, ...] = (
     # 4. Messages that say more than the code or the status beside them. First the refusals of one
     # part of the request: they quote it, and a client's own words must not rest a key or a model.
     *(replace(row, statuses=_SIZE, when=lambda signals: signals.part) for row in _OF_THE_REQUEST),
-    Row("invalid_request", statuses=(200, 400, 422), when=lambda signals: signals.part),
+    Row("invalid_request", statuses=(200, 400, 422, 424), when=lambda signals: signals.part),
+    # Nor may what a client refers to: its tools' servers, addresses, files of another account.
+    Row("invalid_request", statuses=(200, 400, 422, 424),
+        message=r"\bmcp server\b|cannot fetch content|(timeout|error) while downloading"
+        r"|(failed|unable) to (download|fetch) (the )?(file|image|video|audio|media|document"
+        r"|content|multimodal|url|https?:)"),
+    Row("invalid_request", statuses=(500,), message=r"failed to (download|fetch) \w+ from https?://"),
+    Row("not_found", statuses=(403,), message=r"permission to access the file\b"
+        r"|cachedcontent not found|not have storage\.objects\.\w+ access"),
     Row("spend_cap", statuses=_REFUSED, message=r"spend(ing)? (limit|cap)|specified api usage limit"
         r"|monthly (usage|budget|spend)|usage cap\b"),
     Row("rate_limited", "cohere", (429,), message=r"trial key.{0,80}/ ?min"),
@@ -163,7 +171,9 @@ ROWS: tuple[Row, ...] = (
         r"|\bmodel\b[^.]{0,80}(not |un)available (in|for) (\w+ ){0,3}(region|country|location|plan"
         r"|account|(api )?key|project|organi[sz]ation|tier|subscription)\b"
         r"|plan (does )?not (support|include) (this )?model|on-demand throughput isn"
-        r"|model (use case details|access is denied)"),
+        r"|model (use case details|access is denied)"
+        r"|not authorized to perform: \S+ on resource: \S{0,200}"
+        r"(foundation-model|inference-profile)/"),
     Row("auth", statuses=_REFUSED, message=r"(invalid|incorrect|expired|missing) (x-)?api[- ]key"
         r"|api key (is )?(not valid|invalid|expired|disabled|not found|was reported)"
         r"|no auth credentials|invalid subscription key|oauth token (has )?expired"
@@ -277,35 +287,3 @@ ROWS: tuple[Row, ...] = (
         r"|service (is )?unavailable|upstream (error|request failed|connect)|unexpected error"
         r"|try your request again|internal (server )?error"),
 )  # fmt: skip
-
-# 8. The status alone: the documented default. 408, 409, 425 and 429 pass; other 4xx are the
-# request's; every 5xx that is not listed is a server_error; an unknown error inside a 200 too.
-BY_STATUS: dict[int, str] = {
-    400: "invalid_request",
-    401: "auth",
-    402: "quota_exhausted",
-    403: "permission",
-    404: "model_not_found",
-    407: "local_proxy",
-    408: "timeout",
-    409: "conflict",
-    410: "model_not_found",
-    413: "request_too_large",
-    414: "request_too_large",
-    421: "not_processed",
-    423: "conflict",
-    424: "model_error",
-    425: "not_processed",
-    429: "rate_limited",
-    431: "request_too_large",
-    451: "blocked_at_edge",
-    499: "not_processed",
-    501: "not_implemented",
-    503: "overloaded",
-    504: "timeout",
-    505: "not_implemented",
-    511: "local_proxy",  # a network that wants us to log in, between us and the provider
-    522: "timeout",
-    524: "timeout",
-    529: "overloaded",
-}

@@ -41,7 +41,8 @@ _STOPPED = {
 _PART = re.compile(
     r"(litellm\.badrequesterror: )?(\w{1,40}exception - )?('|\* generatecontentrequest\.)?("
     r"\[?\{'type': '|\d+ validation errors?\b|invalid (value|type|schema|json)\b"
-    r"|(un(supported|known|recognized)) (value|parameter|name|field|(request )?argument)\b"
+    r"|un(supported|known|recognized|expected) (value|parameter|name|field|file|argument"
+    r"|request argument)\b"
     r"|we could not parse the json|failed to (deserialize|parse) the (json|request)"
     r"|input should be|field required|value error, |extra inputs|additional properties"
     r"|missing required|(messages|tools|input|contents|system|thinking|metadata|tool_choice"
