@@ -33,6 +33,8 @@ OTHER = "(other)"
 _SQL = Path(__file__).parent / "sql"
 # Taken together by one transaction. An hour is work enough for one.
 _AT_ONCE = {"minute": 60, "hour": 1}
+# So many that fail in one run are no fault of theirs.
+_MOST_FAILING = 10
 _EVER = datetime.max.replace(tzinfo=UTC)
 _STEP = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _FIRST = "SELECT upto FROM rollup_watermark WHERE grain = %s"
@@ -45,7 +47,7 @@ ON CONFLICT DO NOTHING
 """
 _TAKE = """
 DELETE FROM rollup_dirty WHERE (grain, at) IN (
-    SELECT grain, at FROM rollup_dirty WHERE grain = %s AND at < %s
+    SELECT grain, at FROM rollup_dirty WHERE grain = %s AND at < %s AND at <> ALL(%s)
     ORDER BY at DESC LIMIT %s FOR UPDATE SKIP LOCKED)
 RETURNING at
 """
@@ -92,14 +94,15 @@ class Derived:
 def derive(conn: Connection, now: datetime, *, most: int = 600) -> Derived:
     """Derive what is finished or dirty, newest first, about ``most`` of each grain.
 
+    One that cannot be derived stays marked, and the others are; its error is raised at the end.
+
     ``conn`` must autocommit.
     """
     _pass_all_finished(conn, now)
-    minutes = hours = 0
-    while minutes < most and (done := _derive_some(conn, "minute", now)):
-        minutes += done
-    while hours < most and (done := _derive_some(conn, "hour", now)):
-        hours += done
+    faults: list[Exception] = []
+    minutes = _derive_all(conn, "minute", now, faults, most=most)
+    hours = _derive_all(conn, "hour", now, faults, most=most)
+    _raise_first(faults)
     return Derived(minutes, hours)
 
 
@@ -110,10 +113,9 @@ def derive_before(conn: Connection, now: datetime, before: datetime) -> int:
     What another run has in hand is left to it. ``conn`` must autocommit.
     """
     _pass_all_finished(conn, now)
-    count = 0
-    for grain in _STEP:
-        while done := _derive_some(conn, grain, now, before):
-            count += done
+    faults: list[Exception] = []
+    count = sum(_derive_all(conn, grain, now, faults, before=before) for grain in _STEP)
+    _raise_first(faults)
     return count
 
 
@@ -139,18 +141,54 @@ def pass_finished(conn: Connection, grain: str, upto: datetime) -> None:
             conn.execute(_MARK_PASSED, {"grain": grain, "begin": begin, "end": upto, "step": step})
 
 
-def _derive_some(conn: Connection, grain: str, now: datetime, before: datetime = _EVER) -> int:
-    with conn.transaction():
-        rows = conn.execute(_TAKE, (grain, before, _AT_ONCE[grain])).fetchall()
+def _derive_all(
+    conn: Connection,
+    grain: str,
+    now: datetime,
+    faults: list[Exception],
+    *,
+    before: datetime = _EVER,
+    most: int | None = None,
+) -> int:
+    """Derive until nothing is left, or about ``most`` are done. Adds to ``faults``."""
+    count, at_once = 0, _AT_ONCE[grain]
+    failing: list[datetime] = []
+    while (most is None or count < most) and len(failing) < _MOST_FAILING:
+        taken: list[datetime] = []
         try:
-            if grain == "minute" and rows:
-                _derive_minutes(conn, [row[0] for row in rows], now)
-            elif rows:
-                _derive_kept(conn, rows[0][0], _derive_one_hour)
+            with conn.transaction():
+                rows = conn.execute(_TAKE, (grain, before, failing, at_once)).fetchall()
+                taken += [row[0] for row in rows]
+                _derive_taken(conn, grain, taken, now)
         except Exception as error:
-            error.add_note(f"deriving the {grain} of {rows[0][0]:%Y-%m-%d %H:%M} UTC")
-            raise
-    return len(rows)
+            if conn.closed or not taken:
+                raise
+            if len(taken) > 1:
+                at_once = 1  # whose fault it is shows each alone
+                continue
+            error.add_note(f"deriving the {grain} of {taken[0]:%Y-%m-%d %H:%M} UTC")
+            faults.append(error)
+            failing += taken
+            continue
+        if not taken:
+            break
+        count += len(taken)
+    return count
+
+
+def _derive_taken(conn: Connection, grain: str, taken: list[datetime], now: datetime) -> None:
+    if grain == "minute" and taken:
+        _derive_minutes(conn, taken, now)
+    elif taken:
+        _derive_kept(conn, taken[0], _derive_one_hour)
+
+
+def _raise_first(faults: list[Exception]) -> None:
+    if not faults:
+        return
+    if len(faults) > 1:
+        faults[0].add_note(f"and {len(faults) - 1} more that failed")
+    raise faults[0]
 
 
 def _derive_kept(
