@@ -1,7 +1,8 @@
 """Provider knowledge: which code, message and status means which reason. Add a row to extend it.
 
 The first row that matches wins, so rows stand from the unmistakable to the vague: codes with one
-meaning, messages that refine a shared code, shared codes, vague messages; then the bare status (``lookup``).
+meaning, messages that refine a shared code, shared codes, vague messages. The bare status follows
+in ``lookup``.
 ``code`` must match one whole code (lower case, no punctuation, see ``signals``); ``message`` is
 searched in the lower-case text; ``when`` is a further test. An empty field matches everything.
 
