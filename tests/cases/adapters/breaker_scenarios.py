@@ -7,6 +7,7 @@ the case has written, since 0.1 + 0.2 in floats is not the 0.3 of another step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from controlplane.domain.breaker import Breaker, BreakerPolicy, Mode, Outcome, Permit, State
 from controlplane.domain.budget import BudgetPolicy, Level
 from controlplane.domain.budgets import Budgets
+from controlplane.domain.classify.providers import BY_STATUS
 from controlplane.domain.classify.rules import RULES
 from controlplane.domain.gate import Refusal
 from controlplane.domain.rest import Rest
@@ -42,6 +44,7 @@ ALIASES = {
     "model_retired": "model_not_found",
     "bad_request": "invalid_request",
     "content_policy": "content_filtered",
+    "failure": "server_error",
 }
 
 
@@ -156,7 +159,7 @@ def scoped_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
     rests: dict[tuple[str, str], Rest] = {}
 
     def step(t: float, op: str, args: dict[str, Any]) -> dict[str, Any]:
-        circuit = (args["provider"], args["model"], args.get("region", ""))
+        circuit = (args["provider"], args.get("model", ""), args.get("region", ""))
         breaker = breakers.setdefault(circuit, Breaker(policy, 0.0))
         rest = rests.setdefault((args["provider"], args.get("key", "")), Rest())
         answer = breaker.admit(t)
@@ -181,6 +184,8 @@ def scoped_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
 def verdict_for(reason: str, retry_after_s: float | None) -> Verdict:
     """A verdict with that reason, as the classifier would give it."""
     reason = ALIASES.get(reason, reason)
+    if status := re.fullmatch(r"(?:http_?)?([345]\d\d)", reason):
+        reason = BY_STATUS.get(int(status[1]), "server_error")
     rule = RULES[reason]
     return Verdict(rule.kind, reason, rule.retryable, rule.counts, rule.scope, retry_after_s)
 

@@ -10,7 +10,15 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from controlplane.domain.classify import Cause, Context, Fault, Observation, Phase, classify
+from controlplane.domain.classify import (
+    Cause,
+    Context,
+    Fault,
+    Observation,
+    Phase,
+    StreamEvent,
+    classify,
+)
 from controlplane.domain.pricing import Cost, CostStatus, PriceBook, PriceRow, RateRow
 from controlplane.domain.rollup import MinuteSums
 from controlplane.domain.usage import NOTHING, Tokens, client_asked_for_usage, served, tokens
@@ -180,23 +188,33 @@ def tokens_of(provider: str, attempt: dict[str, Any]) -> Tokens:
 
 def outcome_of(provider: str, attempt: dict[str, Any]) -> str:
     """How the request ended: the outcome of its last attempt."""
-    ended = str(attempt.get("ended") or "")
+    ended, error = str(attempt.get("ended") or ""), attempt.get("error")
     left = ended.startswith("client_disconnect")
-    cut = None
-    if ended and not left:
-        cause = Cause.TIMEOUT if "timeout" in ended else Cause.CLOSED
-        cut = Fault(Phase.READING_BODY, cause)
+    stream = attempt.get("stream") or []
+    lost = stream and (error or (ended and not left))
+    broken = lost or any(event.get("event") == "error" or "error" in str(event) for event in stream)
+    cause = Cause.TIMEOUT if "timeout" in f"{ended}{error}" else Cause.CLOSED
     verdict = classify(
         Observation(
             provider,
             datetime(2026, 1, 1, tzinfo=UTC),
             status=attempt.get("status"),
-            body={"error": attempt["error"]} if attempt.get("error") else None,
-            fault=cut,
+            body={"error": error} if error and not stream else None,
+            # A whole stream of a case is often shortened to what its counts need.
+            stream=[StreamEvent(e.get("event"), e.get("data")) for e in stream] if broken else None,
+            fault=Fault(Phase.READING_BODY, cause) if lost else None,
             context=Context(
                 client_connected=not left,
-                bytes_sent_to_client=1 if cut and attempt.get("stream") else 0,
+                bytes_sent_to_client=delivered(stream) if broken else 0,
             ),
         )
     )
     return OUTCOMES.get(verdict.kind, "failed")
+
+
+def delivered(stream: list[dict[str, Any]]) -> int:
+    """Whether any output had come, as a number."""
+    reader = StreamUsage("")
+    for event in stream:
+        reader.feed(event.get("data"))
+    return reader.delivered_tokens
