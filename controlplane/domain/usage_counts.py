@@ -54,10 +54,11 @@ class Counts:
         return None
 
     def first(self, *names: str, parts: tuple[str, ...] = ()) -> int:
-        """The first of ``names`` in the first of ``parts`` that has one, else in the object itself;
-        0 where it is nowhere: what providers leave out of the parts of a whole is nothing."""
+        """The first of ``names`` in the first of ``parts`` that has one above 0, else in the object
+        itself; 0 where it is nowhere: what providers leave out of the parts of a whole is nothing.
+        """
         for part in parts:
-            if (found := self.get(*names, within=part)) is not None:
+            if found := self.get(*names, within=part):
                 return found
         return self.get(*names) or 0
 

@@ -10,6 +10,7 @@ from controlplane.domain.breaker import (
     Breaker,
     BreakerPolicy,
     Cause,
+    Mode,
     Outcome,
     Permit,
     State,
@@ -58,6 +59,22 @@ def refusal(b: Breaker, now: float) -> Refusal:
 
 def rate_limited(seconds: float | None) -> Verdict:
     return Verdict(Kind.RETRYABLE, "rate_limited", True, True, Scope.KEY, seconds)
+
+
+def test_it_says_when_the_next_call_would_be_a_probe() -> None:
+    b = breaker(ramp_shares=())
+    assert not b.probing(0.0)
+    fail(b, 5)
+    assert not b.probing(9.9)
+    assert b.probing(10.0)
+    b.set_mode(Mode.FORCE_CLOSED, 10.0, until=12.0)
+    assert not b.probing(11.9)
+    assert b.probing(12.0)
+    b.record(permit(b, 12.0), OK, 12.0)
+    assert not b.probing(12.0)
+    b.set_mode(Mode.FORCE_OPEN, 13.0, until=14.0)
+    assert not b.probing(13.9)
+    assert b.probing(14.0)
 
 
 def test_it_begins_closed_and_says_so() -> None:
@@ -392,6 +409,14 @@ def test_a_sibling_never_shortens_our_period(until: float | None) -> None:
     b.follow(news, 3.0)
     assert b.snapshot(3.0).next_probe_at == 10.0
     assert b.take_transitions() == ()
+
+
+def test_a_transition_counts_only_what_still_lies_in_the_window() -> None:
+    b = breaker()
+    fail(b, 2)
+    b.reset(1000.0)
+    (reset,) = b.take_transitions()
+    assert (reset.counters.calls, reset.counters.failures) == (0, 0)
 
 
 def test_numbers_rise_by_one() -> None:

@@ -146,6 +146,9 @@ SEQUENCES: dict[str, tuple[BreakerPolicy, str]] = {
     "without a permit half-open waits": (TWICE, f"{TRIP}  500 =HalfOpen  500 p  559.9 =HalfOpen"),
     "it is stuck by its first permit, not by its begin": (
         TWICE, f"{TRIP}  500 p  560 =Open@570  570 =HalfOpen  571 p+  571 =HalfOpen"),
+    "a result that comes with the end of patience is too late": (
+        TWICE, f"{TRIP}  10 p  70 p+  70 =Open@80"),
+    "and one that comes after it": (TWICE, f"{TRIP}  10 p  75 p+  75 =Open@80"),
     "some successes, but not enough, are stuck too": (
         replace(TWICE, close_after=2), f"{TRIP}  10 p  11 p+  70 =Open@80"),
     "stuck repeats the last period and does not grow it": (
@@ -192,12 +195,25 @@ SEQUENCES: dict[str, tuple[BreakerPolicy, str]] = {
         "  0.03 =Open"),
     "either rule alone trips": (
         replace(RATIO, consecutive_failures=3), "0 *3-  0 =Open@10"),
+    "both rules at once trip once": (
+        replace(RATIO, consecutive_failures=3, minimum_calls=3), "0 *3-  0 =Open@10"),
+    "499.75 in a thousand are not 500": (
+        replace(RATIO, window_calls=2000, minimum_calls=1999), "0 *999-  0 *1000+  0 =Closed"),
     "a half-open failure needs no sample": (RATIO, "0 *4-  10 p  10 p-  10 =Open@30"),
     "after closing the window is empty": (RATIO, "0 *4-  10 p  10 p+  11 *3-  11 =Closed"),
     # slow calls
     "slow successes trip": (
         replace(TWICE, slow_ratio=500, minimum_calls=2, slow_call_seconds=30.0),
         "0 a  0 b  30 a+  30 =Closed  30 b+  30 =Open@40"),
+    "all of three slow": (
+        replace(TWICE, slow_ratio=500, minimum_calls=3, slow_call_seconds=30.0),
+        "0 a  0 b  0 c  30 a+  30 b+  30 =Closed  30 c+  30 =Open@40"),
+    "one of three slow": (
+        replace(TWICE, slow_ratio=500, minimum_calls=3, slow_call_seconds=30.0),
+        "0 a  0 b  0 c  1 a+  1 b+  30 c+  30 =Closed"),
+    "a quick probe under the rule for slow calls": (
+        replace(TWICE, slow_ratio=500, slow_call_seconds=30.0),
+        f"{TRIP}  10 p  39.9 p+  39.9 =Closed"),
     "just not slow": (
         replace(TWICE, slow_ratio=500, minimum_calls=2, slow_call_seconds=30.0),
         "0 a  0 b  29.9 a+  29.9 b+  30 =Closed"),
@@ -216,6 +232,8 @@ SEQUENCES: dict[str, tuple[BreakerPolicy, str]] = {
     "after the ramp it is the first again": (RAMP, f"{TRIP}  10 p  10 p+  20 *2-  20 =Open@30"),
     "a ramp that is taken away is over": (
         RAMP, f"{TRIP}  10 p  10 p+  10 a  11 ramp_shares=()  11 share:1000  11 b"),
+    "half-open has no ramp": (
+        RAMP, f"{TRIP}  10 p  10 p+  11 ForceOpen@12  12 =HalfOpen  12 share:1000"),
     "a reset needs no ramp": (
         RAMP, f"{TRIP}  10 p  10 p+  11 reset  11 share:1000  12 *2-  12 =Open@22"),
     # overrides

@@ -186,6 +186,13 @@ def test_idle_buckets_are_dropped_and_busy_ones_kept() -> None:
     ]
 
 
+def test_what_was_refused_is_told_until_it_leaves_the_window() -> None:
+    bucket = RetryBudget(BudgetPolicy(min_per_second=0))
+    bucket.refuse(0.0)
+    bucket.refuse(30.0)
+    assert [bucket.balance(now).refused for now in (59.9, 60.0, 90.0)] == [2, 1, 0]
+
+
 def test_unlimited_never_refuses() -> None:
     free = Unlimited()
     free.give_back(GPT, free.earn(GPT, 0.0), 0.0)
@@ -200,7 +207,9 @@ def test_unlimited_never_refuses() -> None:
         ("min_per_second", float("nan")),
         ("max_per_second", -0.1),
         ("window_seconds", 0),
+        ("window_seconds", float("inf")),
         ("burst", -1),
+        *[(name, float("inf")) for name in ("min_per_second", "max_per_second", "burst")],
     ],
 )
 def test_impossible_numbers_are_refused_by_name(name: str, value: float) -> None:

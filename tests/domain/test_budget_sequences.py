@@ -102,8 +102,17 @@ SEQUENCES: dict[str, tuple[BudgetPolicy, str]] = {
     "it is taken from where it was earned": (TENTH, "0 10f  30 10f  31 back:0  60 =1  60 1r"),
     # refunds
     "a refund is for once": (TENTH, "0 10f  0 r  1 refund  1 refund  1 1r"),
+    "a refund is of one": (TENTH, "0 20f  0 r  3 r  4 refund  4 1r"),
+    "a refund is of the newest": (
+        TENTH, "0 r!  0 20f  0 r  30 10f  30 r  31 refund  59.9 r  60 r!"),
     "without a retry there is none": (TENTH, "0 10f  0 refund  0 1r"),
     # settings
+    "what was held is laid into slices of the new width": (
+        TENTH, "6 10f  8 window_seconds=30.0  37.4 =1  37.5 =0  37.5 9f  37.5 r!  37.5 1f"
+        "  37.5 1r"),
+    "two slices become one": (
+        replace(TENTH, window_seconds=30.0),
+        "0 5f  1.5 5f  2 window_seconds=60.0  59.9 =1  60 =0  60 10f  60 1r"),
     "a shorter window forgets": (TENTH, "0 10f  8 window_seconds=6.0  8 r!"),
     "a shorter window keeps what lies in it": (TENTH, "6 10f  8 window_seconds=6.0  8 1r"),
     "a longer window remembers what is still held": (

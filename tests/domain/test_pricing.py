@@ -1,7 +1,7 @@
 """What an attempt cost: exact, by what was served and when, and never a silent zero."""
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
@@ -53,6 +53,7 @@ BOOK = PriceBook(
         price(13, "named", "request", "5000"),
         price(14, "free", "input", "0"),
         price(15, "free", "output", "0"),
+        price(16, "talk", "output", "2"),
     ],
     [
         RateRow(21, "USD", date(2026, 11, 1), Decimal("0.75")),
@@ -126,6 +127,11 @@ def test_it_multiplies_each_kind_by_its_price_and_the_rate_of_the_day() -> None:
         # a tier for everybody may have its name in the book; a fee a call
         (Tokens(input=1_000_000), {"model": "named"}, "priced", "3.005"),
         (Tokens(), {"model": "named", "billing": "not_billed"}, "not_billed", "0"),
+        # neither its own price nor one of input to guess by
+        (Tokens(cached_read=5), {"model": "talk"}, "unpriced", None),
+        (Tokens(output=1_000_000), {"model": "talk"}, "priced", "2"),
+        # what contradicts itself is not made an estimate by being one too
+        (Tokens(input=1_000_000, invalid=True, estimated=True), {}, "invalid_usage", "2.5"),
         # a price of 0 is a price
         (Tokens(input=7, output=9), {"model": "free"}, "priced", "0"),
         (Tokens(output=7), {"tier": "flex", "at": BEGUN + timedelta(days=2)}, "priced", "0.000035"),
@@ -154,6 +160,33 @@ def test_a_later_day_uses_the_latest_earlier_rate() -> None:
     assert BOOK.rate("USD", BEGUN) == RateRow(21, "USD", date(2026, 11, 1), Decimal("0.75"))
     assert BOOK.rate("USD", BEGUN + timedelta(days=300)).id == 22  # type: ignore[union-attr]
     assert BOOK.rate("USD", BEGUN - timedelta(days=60)) is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "price_id"),
+    [
+        (Tokens(input=1), 1),
+        (Tokens(output=1, input=1), 3),
+        (Tokens(cached_read=1), 2),
+        (Tokens(), 3),
+    ],
+)
+def test_it_names_the_newest_price_that_it_used(usage: Tokens, price_id: int) -> None:
+    assert cost(usage).price_id == price_id
+
+
+def test_a_rate_is_that_of_the_utc_day() -> None:
+    late = datetime(2026, 12, 1, 0, 30, tzinfo=timezone(timedelta(hours=2)))
+    assert BOOK.rate("USD", late).id == 21  # type: ignore[union-attr]
+
+
+def test_names_and_currencies_that_somebody_makes_up_do_not_fill_the_memory() -> None:
+    book = PriceBook(iter([price(1, "gpt-4o", "input", "1")]), iter([]))
+    for i in range(10_050):
+        assert book.find("openai", f"made-up-{i}", "", BEGUN) is None
+        assert book.rate(f"X{i}", BEGUN) is None
+    assert len(book._remembered) <= 10_000
+    assert len(book._rate_of) <= 10_000
 
 
 @given(

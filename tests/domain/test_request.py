@@ -257,7 +257,7 @@ def test_only_what_another_target_may_serve_goes_there(
     verdict: Verdict, expected: list[str]
 ) -> None:
     loop = RequestLoop(spec(A, B), Unlimited())
-    assert circuits(loop, [verdict] * (len(expected) - 1) + [OK, OK])[: len(expected)] == expected
+    assert circuits(loop, [verdict] * max(1, len(expected) - 1) + [OK]) == expected
 
 
 def test_a_faulty_key_is_replaced_at_once_when_another_is_awake() -> None:

@@ -197,6 +197,9 @@ COMPATIBLE = [
     # Nothing but a prompt that is smaller than its cache says that they are disjoint.
     ("databricks", {"usage": {"prompt_tokens": 6, "completion_tokens": 102, "total_tokens": 108,
      "cache_read_input_tokens": 30940, "cache_creation_input_tokens": 0}}, (6, 30940, 0, 102, 0)),
+    ("one-api", {"usage": {"prompt_tokens": 6, "completion_tokens": 102, "total_tokens": 31048,
+     "prompt_tokens_details": {"cached_tokens": 0}, "cache_read_input_tokens": 30940}},
+     (6, 30940, 0, 102, 0)),
     ("bifrost", {"usage": {"prompt_tokens": 500, "completion_tokens": 2, "total_tokens": 502,
      "prompt_tokens_details": {"cached_read_tokens": 300, "cached_write_tokens": 100}}},
      (100, 300, 100, 2, 0)),
