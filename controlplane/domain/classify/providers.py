@@ -41,6 +41,7 @@ _REFUSED = (200, 400, 401, 402, 403, 404, 412, 413, 422, 429)
 _MAY_BE_THEIRS = (200, 400, 408, 409, 429, *range(500, 600))
 _BAD = (200, 400, 404, 410, 422)
 _SIZE = (200, 400, 413, 422)
+_NOT_A_PART = re.compile(r"ratelimit|toomanyrequests|overloaded|quota|billing|authentication")
 
 
 def asks_more_than_the_limit(signals: Signals) -> bool:
@@ -59,6 +60,11 @@ def asks_more_than_the_limit(signals: Signals) -> bool:
 def no_wait_named(signals: Signals) -> bool:
     """Nothing says when to come back, as it would for a limit that refills."""
     return not signals.has_wait and "try again in" not in signals.message
+
+
+def refuses_a_part(signals: Signals) -> bool:
+    """One part of the request is refused, and no code beside it speaks of a limit or an account."""
+    return signals.part and not any(map(_NOT_A_PART.search, signals.codes))
 
 
 # Messages that are the request's own fault, whoever says them.
@@ -138,8 +144,10 @@ ROWS: tuple[Row, ...] = (
         when=lambda signals: signals.has_wait),
     # 4. Messages that say more than the code or the status beside them. First the refusals of one
     # part of the request: they quote it, and a client's own words must not rest a key or a model.
-    *(replace(row, statuses=_SIZE, when=lambda signals: signals.part) for row in _OF_THE_REQUEST),
-    Row("invalid_request", statuses=(200, 400, 422, 424), when=lambda signals: signals.part),
+    *(replace(row, statuses=_SIZE, when=refuses_a_part) for row in _OF_THE_REQUEST),
+    Row("not_found", statuses=_SIZE, when=refuses_a_part,
+        message=r"^(previous response|item|file|conversation)\b[^.]{0,80}not found"),
+    Row("invalid_request", statuses=(200, 400, 422, 424), when=refuses_a_part),
     # Nor may what a client refers to: its tools' servers, addresses, files of another account.
     Row("invalid_request", statuses=(200, 400, 422, 424),
         message=r"\bmcp server\b|cannot fetch content|(timeout|error) while downloading"

@@ -50,7 +50,9 @@ _PART = re.compile(
 )
 # An older check of theirs quotes first and ends with the place.
 _PLACE = re.compile(r"(is not of type '\w+'|is a required property|is too (short|long)) - '")
-_NO_PART = frozenset({"", "none", "null", "model"})
+_NO_PART = frozenset(
+    {"", "none", "null", "model", "deployment", "key", "api_key", "quota", "queue", "billing"}
+)
 
 
 @dataclass(frozen=True, slots=True)
