@@ -26,7 +26,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.tracing import Trace
 
 from controlplane.domain.classify import Phase
-from gateway.faults import Progress
+from gateway.faults import NotHTTP, Progress
 from gateway.flow import OnlyWhenPaused
 
 # All limits are kept by the attempt itself, which knows whose they are.
@@ -76,7 +76,7 @@ class Handler(OnlyWhenPaused, ResponseHandler):
         super().set_exception(exc, exc_cause)
         body = self._payload
         if isinstance(exc, HttpProcessingError) and body is not None and not body.is_eof():
-            body.set_exception(aiohttp.ClientPayloadError(f"not HTTP: {exc.message}"))
+            body.set_exception(NotHTTP(exc.message))
 
 
 class Connector(aiohttp.TCPConnector):

@@ -12,6 +12,7 @@ import ssl
 from dataclasses import dataclass
 
 import aiohttp
+from aiohttp.http_exceptions import ContentEncodingError
 
 from controlplane.domain.classify import Cause, Fault, Phase
 from gateway import trust
@@ -19,6 +20,10 @@ from gateway import trust
 
 class MalformedStream(Exception):
     """What the provider sends is no event stream: an event without an end."""
+
+
+class NotHTTP(aiohttp.ClientPayloadError):
+    """What followed the begin of an answer's body is no HTTP."""
 
 
 class AnswerTooLarge(Exception):
@@ -50,10 +55,11 @@ _TABLE: tuple[tuple[type[BaseException], Phase | None, Cause | None], ...] = (
     (aiohttp.ServerDisconnectedError, None, Cause.CLOSED),
     (aiohttp.ClientConnectionResetError, None, Cause.RESET),
     (aiohttp.ClientOSError, None, None),
+    (NotHTTP, Phase.READING_BODY, Cause.MALFORMED),
     (aiohttp.ClientPayloadError, Phase.READING_BODY, Cause.CLOSED),
     (aiohttp.ClientResponseError, None, Cause.MALFORMED),
     (MalformedStream, Phase.READING_BODY, Cause.MALFORMED),
-    (AnswerTooLarge, Phase.READING_BODY, Cause.LOCAL_LIMIT),
+    (AnswerTooLarge, Phase.READING_BODY, Cause.TOO_LARGE),
     (asyncio.CancelledError, None, Cause.CANCELLED),
     (ssl.SSLError, Phase.TLS, Cause.OTHER),
     (TimeoutError, None, Cause.TIMEOUT),
@@ -83,6 +89,8 @@ def fault_of(error: BaseException, progress: Progress, *, self_inflicted: bool =
     )
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = Cause.CERTIFICATE if trust.known_here(error) else Cause.UNTRUSTED
+    elif isinstance(error.__cause__, ContentEncodingError):
+        cause = Cause.MALFORMED  # the library tells it like a body that was cut
     elif cause is None:
         number = error.errno if isinstance(error, OSError) else None
         cause = _BY_ERRNO.get(number or 0, Cause.RESET if progress.left_us else Cause.OTHER)

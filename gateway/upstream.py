@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 15.0
 _MOST_URLS = 1000
+_MOST_ANNOUNCEMENTS = 1000
+"""1xx heads before an answer. One a second says for a quarter of an hour that it is at work."""
 _ONE_WRITE = 64 * 1024
 """A shorter body is sent together with its head; a longer one is not worth the copy."""
 _CONTENT_TYPE = istr("content-type")
@@ -224,7 +226,7 @@ async def _head_of(
 ) -> tuple[RawResponseMessage, StreamReader]:
     """The answer's head and the body to come; what only announces it (1xx) is skipped."""
     try:
-        while True:
+        for _ in range(_MOST_ANNOUNCEMENTS):
             message, content = await protocol.read()
             if not 100 <= message.code <= 199 or message.code == 101:
                 return message, content
@@ -236,6 +238,8 @@ async def _head_of(
             message=error.message,
             headers=error.headers,
         ) from error
+    text = f"{_MOST_ANNOUNCEMENTS} announcements and no answer"
+    raise aiohttp.ClientResponseError(place.request_info, (), message=text)
 
 
 def headers_passed_on(headers: Mapping[str, str]) -> dict[str, str]:

@@ -343,6 +343,12 @@ def test_it_reads_raw_events_like_parsed_ones() -> None:
          "retryable - request not_processed"),
         (Fault(Phase.CONNECTING, Cause.LOCAL_LIMIT), Context(),
          "local_fault - request local_limit"),
+        (Fault(Phase.AWAITING_HEADERS, Cause.MALFORMED, reused_connection=True), Context(),
+         "retryable + provider malformed_answer"),
+        (Fault(Phase.READING_BODY, Cause.TOO_LARGE), Context(),
+         "local_fault - request answer_too_large"),
+        (Fault(Phase.TLS, Cause.UNTRUSTED), Context(),
+         "local_fault - provider untrusted_certificate"),
         (Fault(Phase.POOL_CHECKOUT, Cause.TIMEOUT), Context(), "local_fault - request local_pool"),
         (Fault(Phase.READING_BODY, Cause.CANCELLED, self_inflicted=True), Context(),
          "local_fault - request local_cancelled"),
@@ -364,6 +370,12 @@ def test_it_tells_whose_doing_a_failed_connection_was(
     fault: Fault, context: Context, expected: str
 ) -> None:
     assert brief(verdict(fault=fault, context=context)) == expected
+
+
+@pytest.mark.parametrize("cause", [Cause.UNTRUSTED, Cause.TOO_LARGE])
+def test_it_does_not_try_again_what_a_person_has_to_mend_or_what_is_paid_for(cause: Cause) -> None:
+    assert not verdict(fault=Fault(Phase.READING_BODY, cause)).retryable
+    assert verdict(fault=Fault(Phase.READING_BODY, Cause.LOCAL_LIMIT)).retryable
 
 
 def test_it_takes_a_failure_after_the_end_mark_as_a_whole_answer() -> None:

@@ -63,7 +63,7 @@ def connector(number: int) -> aiohttp.ClientConnectorError:
         (TimeoutError(), Phase.AWAITING_HEADERS, Phase.AWAITING_HEADERS, Cause.TIMEOUT),
         (TimeoutError(), Phase.CONNECTING, Phase.CONNECTING, Cause.TIMEOUT),
         (asyncio.CancelledError(), Phase.READING_BODY, Phase.READING_BODY, Cause.CANCELLED),
-        (AnswerTooLarge("x"), Phase.READING_BODY, Phase.READING_BODY, Cause.LOCAL_LIMIT),
+        (AnswerTooLarge("x"), Phase.READING_BODY, Phase.READING_BODY, Cause.TOO_LARGE),
         (ValueError("x"), Phase.CONNECTING, Phase.CONNECTING, Cause.OTHER),
     ],
 )

@@ -12,6 +12,8 @@ _EARLY_S = 0.05
 _BY_CAUSE = {
     Cause.CANCELLED: "local_cancelled",
     Cause.LOCAL_LIMIT: "local_limit",
+    Cause.MALFORMED: "malformed_answer",
+    Cause.TOO_LARGE: "answer_too_large",
     Cause.CERTIFICATE: "certificate",
     Cause.UNTRUSTED: "untrusted_certificate",
     Cause.NAME: "dns",

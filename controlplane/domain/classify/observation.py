@@ -42,7 +42,8 @@ class Cause(StrEnum):
     UNREACHABLE = "unreachable"
     RESET = "reset"
     CLOSED = "closed"  # by the peer, before the answer was complete
-    MALFORMED = "malformed"  # what came is not HTTP
+    MALFORMED = "malformed"  # what came is not HTTP, or not in the encoding that it names
+    TOO_LARGE = "too_large"  # a whole answer above what we keep in memory
     NAME = "name"  # the resolver failed
     CERTIFICATE = "certificate"  # expired, or of another name
     UNTRUSTED = "untrusted"  # of no authority that this host knows, or from its future

@@ -74,6 +74,8 @@ RULES: dict[str, Rule] = {
     "local_pool": Rule(_OURS, False, _REQUEST),
     "local_limit": Rule(_OURS, False, _REQUEST),
     "local_proxy": Rule(_OURS, False, _REQUEST),
+    # It is as large the next time, and paid for again.
+    "answer_too_large": Rule(_OURS, False, _REQUEST, lasting=True),
     "local_cancelled": Rule(_OURS, False, _REQUEST),
     "no_observation": Rule(_OURS, False, _REQUEST),
     # This host lacks an authority, has a wrong clock, or something on its way reads along: the

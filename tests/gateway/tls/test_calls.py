@@ -13,8 +13,9 @@ import aiohttp
 import pytest
 
 from tests.gateway.fake_clock import until
+from tests.gateway.raw_server import serving
 from tests.gateway.running import Running, running, until_broken
-from tests.gateway.tls.front import Authority, Front, serving, standing
+from tests.gateway.tls.front import Authority, Front, standing
 
 SECURE = """
 [[providers]]

@@ -15,8 +15,9 @@ import pytest
 import trustme
 
 from controlplane.wire.events import Attempt
+from tests.gateway.raw_server import serving
 from tests.gateway.running import Running, running
-from tests.gateway.tls.front import Authority, serving
+from tests.gateway.tls.front import Authority
 from tests.gateway.tls.test_calls import SECURE
 
 NOW = datetime.now(UTC)
