@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.gateway.fake_clock import until
 from tests.gateway.running import Running, running
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -91,6 +92,20 @@ async def test_the_last_request_of_a_connection_ends_it(ends: Ends) -> None:
     assert (await answer(reader))[0] == 200
     async with asyncio.timeout(20):
         assert await reader.read() == b""
+
+
+async def test_a_caller_that_ends_its_own_side_has_left(gateway: Running, ends: Ends) -> None:
+    """Whether it would still read shows only when all of a plain answer has been paid for."""
+    reader, writer = ends
+    gateway.conditions(latency_ms=60_000.0)
+    writer.write(post("oak"))
+    await until(lambda: gateway.openai.in_flight)
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        assert await reader.read() == b""
+    await until(lambda: gateway.openai.abandoned and gateway.outcomes())
+    (attempt,) = gateway.attempts()
+    assert (attempt.verdict, attempt.counts_against_breaker) == ("client_cancelled", False)
 
 
 async def test_a_fault_of_the_handler_costs_its_connection_only(
