@@ -397,7 +397,26 @@ def test_a_sibling_opens_with_the_same_deadline_and_closes_with_it() -> None:
     assert follower.ramp_share(13.6) == 100
 
 
-@pytest.mark.parametrize("until", [9.0, 2.0, None])
+def test_a_person_comes_after_what_had_ended_by_itself() -> None:
+    b = breaker()
+    fail(b, 5)
+    assert not b.probe_now(10.0)  # it is half-open already
+    b.reset(11.0)
+    assert causes(b) == [
+        (Cause.CONSECUTIVE_FAILURES, 0.0),
+        (Cause.OPEN_PERIOD_OVER, 10.0),
+        (Cause.RESET, 11.0),
+    ]
+
+
+def test_an_echo_of_a_sibling_is_not_followed() -> None:
+    b = breaker()
+    counters = b.snapshot(0.0).counters
+    b.follow(Transition(2, State.CLOSED, State.OPEN, Cause.SIBLING, 0.0, counters, 40.0), 0.0)
+    assert b.take_transitions() == ()
+
+
+@pytest.mark.parametrize("until", [10.0, 9.0, 2.0, None])
 def test_a_sibling_never_shortens_our_period(until: float | None) -> None:
     b = breaker()
     fail(b, 5)

@@ -58,6 +58,23 @@ def test_a_released_force_open_goes_to_half_open(to: Mode) -> None:
     assert b.take_transitions()[-1].cause is Cause.OVERRIDE_RELEASED
 
 
+def test_a_release_after_the_end_is_nothing() -> None:
+    b = Breaker(BreakerPolicy(), 0.0)
+    b.set_mode(Mode.FORCE_OPEN, 1.0, until=5.0)
+    b.set_mode(Mode.AUTO, 7.0)
+    last = b.take_transitions()[-1]
+    assert (last.number, last.cause, last.at) == (2, Cause.OVERRIDE_EXPIRED, 5.0)
+
+
+def test_a_probe_would_not_have_been_refused_and_those_beside_it_would() -> None:
+    b = tripped()
+    b.set_mode(Mode.OBSERVE_ONLY, 10.0)
+    probe, beside = b.admit(10.0), b.admit(10.0)
+    assert not isinstance(probe, Refusal)
+    assert not isinstance(beside, Refusal)
+    assert (would_have_refused(probe), would_have_refused(beside)) == (False, True)
+
+
 def test_extending_a_force_open_is_no_transition() -> None:
     b = Breaker(BreakerPolicy(), 0.0)
     b.take_transitions()

@@ -277,6 +277,11 @@ SEQUENCES: dict[str, tuple[BreakerPolicy, str]] = {
         "  11 q+  11 =Closed"),
     "a shorter patience in half-open begins no sooner than it was set": (
         TWICE, f"{TRIP}  10 p  30 half_open_max_seconds=5.0  30 =Open@40  39.9 x!Open@40  40 q"),
+    "a longer patience comes too late": (
+        TWICE, f"{TRIP}  10 p  75 half_open_max_seconds=600.0  75 =Open@80"),
+    "another word for slow, at once": (
+        replace(TWICE, slow_ratio=500, minimum_calls=2),
+        "0 slow_call_seconds=1.0  0 a  0 b  2 a+  2 b+  2 =Open@12"),
     "a longer patience in half-open": (
         TWICE, f"{TRIP}  10 p  30 half_open_max_seconds=600.0  70 =HalfOpen  610 =Open@620"),
     "fewer failures trip at the next one": (
@@ -292,6 +297,11 @@ SEQUENCES: dict[str, tuple[BreakerPolicy, str]] = {
     "a sibling opens, and our probe is nobody's": (
         TWICE, f"{TRIP}  10 p  11 sibling:Open@40  11 =Open@40  12 p+  12 =Open@40  40 q"),
     "a sibling never shortens": (TWICE, f"{TRIP}  1 sibling:Open@5  1 =Open@10"),
+    "a sibling's trip is one of ours": (TWICE, "0 sibling:Open@8  8 p  8 p-  8 =Open@28"),
+    "a sibling in half-open is no news": (TWICE, f"{TRIP}  1 sibling:HalfOpen  1 =Open@10"),
+    "a sibling that closes what is closed brings no ramp": (RAMP, "0 sibling:Closed  0 share:1000"),
+    "a sibling comes after what had ended by itself": (
+        TWICE, f"{TRIP}  10 p  75 sibling:Open@78  75 =Open@80"),
     "a sibling closes": (RAMP, f"{TRIP}  5 sibling:Closed  5 =Closed  5 share:100"),
     "a sibling's word under a force waits": (
         TWICE, "0 ForceOpen@9  1 sibling:Open@40  1 x!ForceOpen  9 =HalfOpen"),

@@ -197,6 +197,23 @@ COMPATIBLE = [
     # Nothing but a prompt that is smaller than its cache says that they are disjoint.
     ("databricks", {"usage": {"prompt_tokens": 6, "completion_tokens": 102, "total_tokens": 108,
      "cache_read_input_tokens": 30940, "cache_creation_input_tokens": 0}}, (6, 30940, 0, 102, 0)),
+    # Where the cache stands is told by the total alone; an unexplained rest explains nothing.
+    ("proxy", {"usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 150,
+     "prompt_tokens_details": {"cached_tokens": 40}}}, (100, 40, 0, 10, 0)),
+    ("proxy", {"usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 180,
+     "prompt_tokens_details": {"cached_tokens": 40}, "completion_tokens_details":
+     {"reasoning_tokens": 30}}}, (100, 40, 0, 40, 30)),
+    ("proxy", {"usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 130,
+     "prompt_tokens_details": {"cached_tokens": 20}, "completion_tokens_details":
+     {"reasoning_tokens": 20}}}, (80, 20, 0, 30, 20)),
+    ("proxy", {"usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 115,
+     "prompt_tokens_details": {"cached_tokens": 40}}}, (60, 40, 0, 10, 0)),
+    ("proxy", {"usage": {"prompt_tokens": 10, "completion_tokens": 50,
+     "completion_tokens_details": {"reasoning_tokens": 30}}}, (10, 0, 0, 50, 30)),
+    ("proxy", {"usage": {"prompt_tokens": 10, "completion_tokens": 30,
+     "completion_tokens_details": {"reasoning_tokens": 30}}}, (10, 0, 0, 30, 30)),
+    ("proxy", {"usage": {"input_tokens": 100, "output_tokens": 5,
+     "input_tokens_details": {"cached_tokens": 60}}}, (40, 60, 0, 5, 0)),
     ("one-api", {"usage": {"prompt_tokens": 6, "completion_tokens": 102, "total_tokens": 31048,
      "prompt_tokens_details": {"cached_tokens": 0}, "cache_read_input_tokens": 30940}},
      (6, 30940, 0, 102, 0)),
@@ -228,6 +245,7 @@ OWN_WORDS = [
      "output_tokens": 4}}}}, (3, 0, 0, 4, 0)),
     ("cohere", {"results": [], "meta": {"billed_units": {"search_units": 1}}},
      (None, 0, 0, None, 0)),
+    ("cohere", {"usage": {"tokens": {"output_tokens": 4}}}, (None, 0, 0, 4, 0)),
     ("voyage", {"object": "list", "data": [], "usage": {"total_tokens": 10}}, (10, 0, 0, 0, 0)),
     ("minimax", {"choices": [], "usage": {"total_tokens": 107}}, (None, 0, 0, None, 0)),
     ("ollama", {"done": True, "prompt_eval_count": 26, "eval_count": 298}, (26, 0, 0, 298, 0)),
@@ -249,3 +267,33 @@ def test_it_reads_what_each_provider_sends(
     provider: str, answer: dict[str, Any], expected: tuple[int | None, ...]
 ) -> None:
     assert tokens(provider, answer) == Tokens(*expected)
+
+
+CONTRADICTING = [
+    ("anthropic", {"usage": {"input_tokens": 12, "output_tokens": 9,
+     "output_tokens_details": {"thinking_tokens": 700}}}, (12, 0, 0, 9, 9)),
+    ("openai", {"usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15,
+     "completion_tokens_details": {"reasoning_tokens": 100}}}, (10, 0, 0, 5, 5)),
+    ("openai", {"usage": {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105,
+     "prompt_tokens_details": {"cached_tokens": 80, "cache_write_tokens": 40}}},
+     (0, 80, 40, 5, 0)),
+    ("openai", {"usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": -1}},
+     (10, 0, 0, 5, 0)),
+    ("anthropic", {"usage": {"input_tokens": 5, "output_tokens": 9, "iterations": [7,
+     {"type": "compaction", "input_tokens": -5, "output_tokens": 1}]}}, (5, 0, 0, 10, 0)),
+    ("anthropic", {"usage": {"input_tokens": -5, "output_tokens": 9, "iterations": [
+     {"type": "compaction", "input_tokens": 5, "output_tokens": 1}]}}, (None, 0, 0, 10, 0)),
+    ("openai", {"usage": {"prompt_tokens": "12a", "completion_tokens": 3}}, (None, 0, 0, 3, 0)),
+    ("openai", {"usage": {"prompt_tokens": "\u0661", "completion_tokens": 3}}, (None, 0, 0, 3, 0)),
+    ("openai", {"usage": {"prompt_tokens": "9" * 5000, "completion_tokens": 3}},
+     (None, 0, 0, 3, 0)),
+    ("ollama", {"prompt_eval_count": 4, "prompt_eval_cached_count": 9, "eval_count": 1},
+     (0, 9, 0, 1, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("provider", "answer", "kept"), CONTRADICTING)
+def test_it_keeps_what_it_can_of_counts_that_contradict_each_other_and_says_so(
+    provider: str, answer: dict[str, Any], kept: tuple[int | None, ...]
+) -> None:
+    assert tokens(provider, answer) == Tokens(*kept, invalid=True)
