@@ -145,6 +145,32 @@ def test_a_long_stream_is_measured_the_same_however_it_was_fed() -> None:
     assert reader.result() == Tokens(7, 0, 0, 10_005, 0, estimated=True)
 
 
+def test_counts_at_the_end_of_a_long_stream_are_exact_and_what_passed_stays_measured() -> None:
+    long = [chat(WORDS)] * 2000
+    reader = stream("openai", chat("", total(7, 0)), *long, chat("", total(7, 9)), *long)
+    reader.feed(chat("", total(7, 11)))
+    assert reader.result() == Tokens(7, 0, 0, 11, 0)
+    assert reader.delivered_tokens == 20_000
+
+
+def test_counts_that_contradict_each_other_stay_invalid_whatever_was_delivered() -> None:
+    reader = stream("openai", chat(WORDS), chat("", {"prompt_tokens": 7, "completion_tokens": -1}))
+    assert reader.result() == Tokens(7, 0, 0, None, 0, invalid=True)
+
+
+def test_a_placeholder_that_is_no_number_is_none() -> None:
+    assert stream("anthropic", start(input_tokens=5, output_tokens="1")).result() == Tokens(
+        5, 0, 0, 0, 0, estimated=True
+    )
+
+
+def test_usage_of_very_many_fields_is_cut_and_not_kept() -> None:
+    many = {f"field_{i}": i for i in range(5000)}
+    reader = stream("openai", chat("", {**total(7, 1), **many}))
+    assert reader.result() == Tokens(7, 0, 0, 1, 0)
+    assert len(reader._fields) == 40
+
+
 def test_counts_on_every_chunk_of_a_long_stream_stay_exact() -> None:
     reader = stream("vllm", *[chat(WORDS, total(7, i)) for i in range(2000)])
     assert reader.result() == Tokens(7, 0, 0, 1999, 0)
@@ -206,6 +232,21 @@ def test_a_tier_of_the_first_event_is_found_without_measuring_the_text(
         reader.feed(json.dumps(event).encode())
     assert (reader.served_model, reader.service_tier) == ("gpt-x", tier)
     assert len(reader._unmeasured) == 3
+
+
+@pytest.mark.parametrize("events", [1, 2000], ids=["short", "long"])
+def test_a_cut_stream_is_served_by_what_its_first_event_names(events: int) -> None:
+    for tier, name in (("service_tier", "flex"), ("service_tier", None)):
+        said = {"model": "served-x", tier: name, **chat(WORDS)}
+        reader = stream("openai", said, *[chat(WORDS)] * events)
+        assert (reader.served_model, reader.service_tier) == ("served-x", name)
+
+
+def test_a_first_event_that_cannot_be_read_names_nobody() -> None:
+    for first in (b'{"model": "x"', b"[1]", b""):
+        reader = StreamUsage("openai")
+        reader.measure(first)
+        assert (reader.served_model, reader.service_tier) == (None, None)
 
 
 def test_the_usage_chunk_is_known_without_its_empty_choices() -> None:
