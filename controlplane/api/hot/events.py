@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
@@ -56,41 +54,65 @@ class Door:
         self.in_flight = 0
         self.sent = Room(_SENT_ROOM)
         self.unpacked = Room(_UNPACKED_ROOM)
-        self._of: Counter[int] = Counter()
-        self._room_of: dict[int, Room] = {}
+        # Of each gateway with requests here: how many, and the room of their bytes.
+        self.of: dict[int, int] = {}
+        self.room_of: dict[int, Room] = {}
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Count a request in; ``Busy`` when too many are there."""
+    def enter(self) -> None:
+        """Count a request in, which is to leave; ``Busy`` when too many are there."""
         if self.in_flight >= _MOST_IN_FLIGHT:
             raise Busy("Too many batches at once; send it again later.", retry_after_s=1)
         self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
 
-    @asynccontextmanager
-    async def known(self, caller: Caller, size: int) -> AsyncIterator[None]:
-        """Count a gateway's request in, and its bytes; ``Busy`` when too much of it is there.
+    def leave(self) -> None:
+        """Count it out."""
+        self.in_flight -= 1
 
-        Its own room comes first: only who has that may wait for the room that all share.
-        """
-        gateway = caller.gateway_id
-        if self._of[gateway] >= _MOST_OF_ONE:
+    def known(self, caller: Caller, size: int) -> Known:
+        """Count a gateway's request in, and its bytes; ``Busy`` when too much of it is there."""
+        return Known(self, caller.gateway_id, size)
+
+
+class Known:
+    """A gateway's request within the door, for the length of an ``async with``.
+
+    The gateway's own room comes first: only who has that may wait for the room that all share.
+    """
+
+    __slots__ = ("_door", "_gateway", "_own", "_size")
+
+    def __init__(self, door: Door, gateway: int, size: int) -> None:
+        self._door, self._gateway, self._size = door, gateway, size
+
+    async def __aenter__(self) -> None:
+        door, gateway = self._door, self._gateway
+        if door.of.get(gateway, 0) >= _MOST_OF_ONE:
             raise Busy("Too many batches of this gateway at once; send it later.", retry_after_s=1)
-        self._of[gateway] += 1
-        own = self._room_of.setdefault(gateway, Room(_SENT_OF_ONE))
+        door.of[gateway] = door.of.get(gateway, 0) + 1
+        self._own = door.room_of.get(gateway)
+        if self._own is None:
+            self._own = door.room_of[gateway] = Room(_SENT_OF_ONE)
         try:
-            async with (
-                own.taken(size, wait_s=_WAIT_SECONDS),
-                self.sent.taken(size, wait_s=_WAIT_SECONDS),
-            ):
-                yield
-        finally:
-            self._of[gateway] -= 1
-            if not self._of[gateway]:
-                del self._of[gateway], self._room_of[gateway]
+            await self._own.take(self._size, _WAIT_SECONDS)
+            try:
+                await door.sent.take(self._size, _WAIT_SECONDS)
+            except BaseException:
+                self._own.give_back(self._size)
+                raise
+        except BaseException:
+            self._count_out()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._door.sent.give_back(self._size)
+        self._own.give_back(self._size)
+        self._count_out()
+
+    def _count_out(self) -> None:
+        door, gateway = self._door, self._gateway
+        door.of[gateway] -= 1
+        if not door.of[gateway]:
+            del door.of[gateway], door.room_of[gateway]
 
 
 _doors: WeakKeyDictionary[asyncio.AbstractEventLoop, Door] = WeakKeyDictionary()
@@ -107,14 +129,18 @@ def door() -> Door:
 
 async def post_events(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer 200 and a receipt once the batch is committed."""
-    with door().entered():
+    here = door()
+    here.enter()
+    try:
         try:
             caller = await authenticate(scope)
         except AWAY as error:
             raise Busy("Postgres is away; send the same batch again.", retry_after_s=2) from error
         encoding = _encoding(scope)
-        async with door().known(caller, _announced(scope)):
+        async with here.known(caller, _announced(scope)):
             receipt = await _accept(caller, encoding, scope, receive)
+    finally:
+        here.leave()
     await answer_json(send, receipt)
 
 

@@ -8,10 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from controlplane.errors import Busy
+
+
+class Taken:
+    """Bytes of a room that are held for the length of an ``async with``.
+
+    A class and no generator, which costs three times as much: small batches enter three rooms each.
+    """
+
+    __slots__ = ("_room", "_size", "_wait_s")
+
+    def __init__(self, room: Room, size: int, wait_s: float) -> None:
+        self._room, self._size, self._wait_s = room, size, wait_s
+
+    async def __aenter__(self) -> None:
+        await self._room.take(self._size, self._wait_s)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._room.give_back(self._size)
 
 
 class Room:
@@ -21,18 +37,22 @@ class Room:
         self._size = self._free = size
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    @asynccontextmanager
-    async def taken(self, size: int, *, wait_s: float) -> AsyncIterator[None]:
+    def taken(self, size: int, *, wait_s: float) -> Taken:
         """Hold ``size`` bytes, at most all; ``Busy`` if they do not come free in time."""
+        return Taken(self, size, wait_s)
+
+    async def take(self, size: int, wait_s: float) -> None:
+        """Take ``size`` bytes, at most all; give them back as they were asked for."""
         size = min(size, self._size)
         if self._waiting or size > self._free:
             await self._wait(size, wait_s)
         else:
             self._free -= size
-        try:
-            yield
-        finally:
-            self._free += size
+
+    def give_back(self, size: int) -> None:
+        """Give back what was taken, to whoever waits."""
+        self._free += min(size, self._size)
+        if self._waiting:
             self._let_in()
 
     async def _wait(self, size: int, wait_s: float) -> None:

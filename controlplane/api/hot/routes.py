@@ -40,15 +40,29 @@ async def _wrong_method(scope: Scope, receive: Receive, send: Send) -> None:
     )
 
 
+_GUARDED = [(method, pattern, guarded(handler)) for method, pattern, handler in ROUTES]
+_WRONG_METHOD = guarded(_wrong_method)
+# Paths without a name in them: the door of telemetry is found at once.
+_PLAIN = {
+    (method, pattern.pattern): handler
+    for method, pattern, handler in _GUARDED
+    if not pattern.groups
+}
+
+
 def match(scope: Scope) -> Handler | None:
     """The handler of a hot path, with the path's names put into the scope; None for Django's."""
+    plain = _PLAIN.get((scope["method"], scope["path"]))
+    if plain is not None:
+        scope["path_params"] = {}
+        return plain
     known = False
-    for method, pattern, handler in ROUTES:
+    for method, pattern, handler in _GUARDED:
         found = pattern.fullmatch(scope["path"])
         if found is None:
             continue
         known = True
         if method == scope["method"]:
             scope["path_params"] = found.groupdict()
-            return guarded(handler)
-    return guarded(_wrong_method) if known else None
+            return handler
+    return _WRONG_METHOD if known else None
