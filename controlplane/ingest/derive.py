@@ -213,7 +213,8 @@ def _derive_one_hour(conn: Connection, hour: datetime) -> None:
 
 def _derive_minutes(conn: Connection, minutes: list[datetime], now: datetime) -> None:
     recent = [minute for minute in minutes if minute >= now - MINUTES_KEPT]
-    for minute in minutes:
+    # Ascending: each holds its hour of sums until commit, and two runs must not wait in a circle.
+    for minute in sorted(minutes):
         if minute < now - MINUTES_KEPT:
             _derive_kept(conn, minute, _derive_old_minute)
     if recent:
