@@ -15,7 +15,7 @@ from typing import Any
 from controlplane.domain.breaker import Breaker, BreakerPolicy, Mode, Outcome, Permit, State
 from controlplane.domain.budget import BudgetPolicy, Level
 from controlplane.domain.budgets import Budgets
-from controlplane.domain.classify.providers import BY_STATUS
+from controlplane.domain.classify.lookup import BY_STATUS
 from controlplane.domain.classify.rules import RULES
 from controlplane.domain.gate import Refusal
 from controlplane.domain.rest import Rest
