@@ -1,6 +1,7 @@
 """A fault of one event costs that event; a fault of the control plane costs nobody anything."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from controlplane.domain.rollup import MinuteSums
-from controlplane.ingest import isolate, prepare
+from controlplane.ingest import commit, isolate, prepare
 from controlplane.ingest.read import read_batch
 from tests.controlplane.ingest.batches import attempt, batch, encoded, now, outcome, refusal
 from tests.controlplane.ingest.conftest import Sender
@@ -134,6 +135,31 @@ async def test_an_event_alone_is_blamed_once_others_of_its_kind_are_stored(
     assert (receipt.get("stored", 0), len(receipt["unread"])) == (0, 1)
     # The repeat is answered from the receipt.
     assert (await sender.send(bad))["unread"] == receipt["unread"]
+
+
+@pytest.mark.parametrize("dies_at", range(1, 12))
+async def test_a_connection_that_dies_in_the_middle_of_the_search_leaves_nothing_behind(
+    sender: Sender, faulty_fold: None, monkeypatch: pytest.MonkeyPatch, dies_at: int
+) -> None:
+    """Whichever of its transactions it is: the batch comes again, and everything is there once."""
+    real, calls = commit.store, itertools.count(1)
+    content = batch(*(attempt(reason=POISON if n == 5 else "") for n in range(8)), outcome())
+
+    async def store(conn: Any, *given: Any, **more: Any) -> Any:
+        if next(calls) == dies_at:
+            await conn.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return await real(conn, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "store", store)
+        first = await sender.post(content)
+        assert first.status == (503 if next(calls) > dies_at else 200), first.body
+    receipt = await sender.send(content)
+    assert receipt["stored"] == 8
+    assert [one["index"] for one in receipt["unread"]] == [5]
+    assert await sender.count("attempt") == 7
+    assert await sender.count("dead_letter") == 1
+    assert await sender.rows("rollup_minute", "sum(attempts)") == [(7,)]
 
 
 @pytest.mark.parametrize("code", ["57014", "55P03", "53100", "53200", "58030", "25006", "57P01"])
