@@ -159,14 +159,26 @@ def _claim(wall: wall_rows.Wall) -> Fields:
     return {"claim": claim.holder, "claim_note": note, "claim_at": iso(claim.expires_at)}
 
 
+_WORK = {
+    "WorkersAlive": "Nothing is done in the background.",
+    "FiguresDerived": "Figures are not derived.",
+    "RetentionKept": "Raw events are kept past their time.",
+    "DaysAhead": "Tomorrow is not made ready.",
+    "JobsSucceed": "A background job fails.",
+    "EpochStable": "A gateway makes every other send again.",
+}
+
+
 def _work(wall: wall_rows.Wall) -> Fields:
     """What is wrong behind the figures, the first of it in whole."""
     work = wall.trail.work
     found = background_conditions.faults(work) if work else []
     if not found:
         return {"work": None, "work_note": None}
-    more = f" · {present.count(len(found) - 1, 'more condition')}" if len(found) > 1 else ""
-    return {"work": f"{found[0].type}: {found[0].reason}.", "work_note": found[0].message + more}
+    first, more = found[0], len(found) - 1
+    message = first.message[:1].upper() + first.message[1:]
+    tail = f" · and {present.count(more, 'more condition')}" if more else ""
+    return {"work": _WORK.get(first.type, first.type), "work_note": message + tail}
 
 
 def _age(fleet: Fleet) -> Fields:

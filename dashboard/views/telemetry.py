@@ -36,9 +36,11 @@ def listing(request: HttpRequest) -> HttpResponse:
     lost = [one for one in telemetry.lost_telemetry(now - _LATELY) if name in ("", one.gateway)]
     operator = Role(person_of(request).role).includes(Role.OPERATOR)
     letters = telemetry.dead_letters(now - _LATELY, now, name or None, _MOST_LETTERS)
+    conditions = [] if name else _conditions()
     context = {
         "gateway": name,
-        "object": None if name else {"conditions": _conditions()},
+        "object": {"conditions": conditions} if conditions else None,
+        "troubled": any(line.looks for line in conditions),
         "database": None if name else background.database_bytes(),
         "lost": lost,
         "words": _words(lost),

@@ -107,7 +107,8 @@ def test_a_derivation_that_fails_is_on_every_page_until_it_succeeds(
     wall = client.get("/").content.decode()
     page = client.get("/telemetry").content.decode()
     said = client.get("/api/v1/telemetry").json()["status"]
-    assert "FiguresDerived: DeriveFails." in wall
+    assert "Figures are not derived." in wall
+    assert page.index('id="work"') < page.index('id="lost"')
     assert "a sum of nothing" in wall
     assert "a sum of nothing" in page
     told = {one["type"]: one for one in said["conditions"]}["FiguresDerived"]
