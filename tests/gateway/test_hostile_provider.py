@@ -94,6 +94,7 @@ ODD = {
     "a header of 7 KiB": whole(b"x-a: " + b"a" * 7168),
     "a folded header": whole(b"x-a: a\r\n b"),
     "no reason phrase": whole(begin=b"HTTP/1.1 200"),
+    "a line break after the body": whole() + b"\r\n",
     "bare line feeds": whole().replace(b"\r\n", b"\n"),
     "HTTP/1.0 that keeps": whole(b"connection: keep-alive", begin=b"HTTP/1.0 200 OK"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -17,6 +18,7 @@ from tests.gateway.raw_server import serving
 from tests.gateway.running import Running, running, until_broken
 from tests.gateway.tls.front import Authority, Front, standing
 
+MIB = 2**20
 SECURE = """
 [[providers]]
 name = "secure"
@@ -201,3 +203,41 @@ async def test_what_the_provider_says_goes_on_byte_for_byte(
             answer = await gateway.chat("secure", **asked)
             assert await answer.read() == body
     assert hosts == [f"localhost:{port}"]
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["read to its end", "answered early"])
+async def test_a_body_that_is_not_read_goes_through_in_constant_memory(
+    tmp_path: Path, authority: Authority, early: bool
+) -> None:
+    """TLS keeps what the provider has not read in a buffer of its own, beside the connection's."""
+    total = 64 * MIB
+    got = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        await reader.readuntil(b"\r\n\r\n")
+        while got < total and not (early and got):
+            got += len(await reader.read(MIB))
+        status = b"413 Content Too Large" if early else b"200 OK"
+        writer.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 2\r\n\r\n{}")
+        await reader.read()
+
+    async def flood() -> AsyncIterator[bytes]:
+        for _ in range(total // MIB):
+            yield b"\xfe" * MIB
+
+    async with serving(serve, authority.context()) as port:
+        more = SECURE.format(port=port, ca=authority.file)
+        async with running(tmp_path, more=more) as gateway:
+            headers = {"x-switchgear-route": "secure", "content-type": "application/octet-stream"}
+            headers["content-length"] = str(total)
+            tracemalloc.start()
+            try:
+                answer = await gateway.http.post("/v1/files", data=flood(), headers=headers)
+                assert answer.status == (413 if early else 200)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+    assert (got == total) is not early
+    # Caller, gateway and provider are all in this process.
+    assert peak < 24 * MIB
