@@ -121,6 +121,7 @@ class Agent:
     async def _join(self, control_plane: ControlPlane) -> None:
         contact = Contact(control_plane, self._config.gateway.name)
         await self._closing.enter_async_context(contact)
+        self._control.trouble = lambda: contact.trouble
         watcher = Watcher(contact, self.live, self._checkpoint, self._clock, self._offset)
 
         def known() -> tuple[str, int]:

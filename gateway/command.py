@@ -172,6 +172,8 @@ def _print(reply: Reply, verb: str) -> None:
         print(f"{reply.slot}: nothing to release")
     if verb == "status":
         print(f"{reply.slot}: generation {reply.generation} from {reply.source}")
+        if reply.trouble:
+            print(f"{reply.slot}: no word of the control plane: {_plain(reply.trouble)}")
         for circuit in reply.circuits:
             name = f"{circuit.provider}/{circuit.model}" + (
                 f"@{circuit.region}" if circuit.region else ""

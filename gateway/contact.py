@@ -57,6 +57,8 @@ class Contact:
         self._connector: Connector | None = None
         self._session: aiohttp.ClientSession | None = None
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
+        self.trouble = ""
+        """Why the last request was not answered, or not well; empty when it was."""
 
     async def __aenter__(self) -> Contact:
         self._connector = Connector()
@@ -91,7 +93,7 @@ class Contact:
             total=None, sock_connect=CONNECT_SECONDS, sock_read=STREAM_SILENCE_SECONDS
         )
         headers = {"Accept": "text/event-stream"}
-        with _no_answer():
+        with self._noting_trouble():
             response = await self._open.get(
                 self._config,
                 params=query,
@@ -100,6 +102,7 @@ class Contact:
                 allow_redirects=False,
                 ssl=trust.context(self._ca) if self._ca else True,
             )
+        self._heard(response.status)
         try:
             yield Stream(response)
         finally:
@@ -120,7 +123,7 @@ class Contact:
         if endpoint is None:  # three in the life of a process, the boot id being its own
             fixed = self._headers if body is None else self._headers | _JSON
             endpoint = self._endpoints[method, url] = Endpoint(method, url, fixed, self._ca)
-        with _no_answer():
+        with self._noting_trouble():
             whole = await ask(
                 self._connector,
                 endpoint,
@@ -130,7 +133,20 @@ class Contact:
                 total_s=SECONDS,
                 connect_s=CONNECT_SECONDS,
             )
+        self._heard(whole.status)
         return Answer(whole.status, whole.body, _retry_after(whole.headers))
+
+    @contextmanager
+    def _noting_trouble(self) -> Iterator[None]:
+        try:
+            with _no_answer():
+                yield
+        except NoAnswer as error:
+            self.trouble = str(error)
+            raise
+
+    def _heard(self, status: int) -> None:
+        self.trouble = f"it answers {status}" if status >= 400 else ""
 
 
 class Stream:

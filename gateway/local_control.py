@@ -13,6 +13,7 @@ import os
 import pwd
 import socket
 import struct
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
@@ -54,7 +55,8 @@ class Held(Struct, kw_only=True, omit_defaults=True):
 
 
 class Reply(Struct, kw_only=True, omit_defaults=True):
-    """One worker's answer. ``error``: a rule was broken and nothing changed."""
+    """One worker's answer. ``error``: a rule was broken and nothing changed. ``trouble``: what is
+    between this worker and its control plane."""
 
     slot: str
     error: str = ""
@@ -64,6 +66,7 @@ class Reply(Struct, kw_only=True, omit_defaults=True):
     circuits: list[CircuitStatus] = []
     generation: int = 0
     source: str = ""
+    trouble: str = ""
 
 
 class LocalControl:
@@ -78,6 +81,8 @@ class LocalControl:
         self._local = local
         self._clock = clock
         self._server: asyncio.Server | None = None
+        self.trouble: Callable[[], str] = str
+        """Asked for what is between this worker and its control plane; empty when nothing is."""
 
     async def __aenter__(self) -> LocalControl:
         try:
@@ -163,6 +168,7 @@ class LocalControl:
             circuits=self._live.circuit_statuses(now),
             generation=self._live.in_force.generation,
             source=self._live.in_force.source,
+            trouble=self.trouble(),
         )
 
     def _held(self) -> list[Held]:

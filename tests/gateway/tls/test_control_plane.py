@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from gateway import command
 from gateway.agent import Agent
 from gateway.config import Config
 from gateway.config_file import parse
@@ -58,7 +60,10 @@ async def test_watch_status_and_events_go_over_tls(tmp_path: Path, authority: Au
 
 
 async def test_without_trust_it_says_what_to_do_and_goes_on_with_what_it_has(
-    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    authority: Authority,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with secure(authority.context()) as double:
         async with Agent(config_of(double, tmp_path, authority.file)) as agent:
@@ -76,6 +81,13 @@ async def test_without_trust_it_says_what_to_do_and_goes_on_with_what_it_has(
                 told = ["the watch is down", "the status report waits", "events wait"]
                 await until(lambda: all(text in caplog.text for text in told))
                 assert agent.live.in_force.source == "DiskCache"
+                told_here = await asyncio.to_thread(
+                    command.main, ["status", "--data-dir", str(tmp_path / "data")]
+                )
+                assert told_here == 0
+                said_here = capsys.readouterr().out
+                assert "generation 7 from DiskCache" in said_here
+                assert "no word of the control plane: the certificate of localhost" in said_here
                 assert agent.spool.pending or len(agent.spool.outbox)
         assert (len(double.statuses), len(double.batches), len(double.queries)) == heard
     messages = [record.getMessage() for record in caplog.records]
