@@ -5,12 +5,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from controlplane.actions import price_list
 from controlplane.api.hot import lifespan
 from controlplane.api.hot.auth import forget_tokens
 from controlplane.models.pool import close_pool
 from controlplane.models.registry import forget_circuits
 from controlplane.notify import Hub, hub, stop_notifying
 from controlplane.watch.heads import heads
+
+
+@pytest.fixture
+def few_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A price list of the real one's first rows, for tests that install and are about no price."""
+    first = price_list.listed()[:40]
+    monkeypatch.setattr(price_list, "listed", lambda: first)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Caller:
 
 
 @pytest.fixture
-def installed() -> Secrets:
+def installed(few_prices: None) -> Secrets:
     secrets = Secrets("admin", "a-long-password-1", "sgs_op", "sgs_view", "demo", "sgg_demo")
     bootstrap(secrets, fresh=True, now=builders.now())
     builders.circuit("openai", "gpt-4o", "")

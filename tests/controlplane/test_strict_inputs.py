@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def admin() -> Caller:
+def admin(few_prices: None) -> Caller:
     secrets = Secrets("admin", "a-long-password-1", "sgs_op", "sgs_view", "demo", "sgg_demo")
     bootstrap(secrets, fresh=True, now=builders.now())
     builders.circuit("openai", "gpt-4o", "")
