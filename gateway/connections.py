@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import re
 import termios
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -31,6 +32,8 @@ from gateway.flow import OnlyWhenPaused
 
 # All limits are kept by the attempt itself, which knows whose they are.
 _NO_TIMEOUT = ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]{1,18})\r\n", re.IGNORECASE)
 
 _PROGRESS: ContextVar[Progress] = ContextVar("progress")
 
@@ -70,13 +73,48 @@ def _is_tls(transport: asyncio.Transport) -> bool:
 class Handler(OnlyWhenPaused, ResponseHandler):
     """One connection to a provider."""
 
+    _piece = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Read on. The piece is kept for what its end may do to its begin."""
+        self._piece = data
+        super().data_received(data)
+        self._piece = b""
+
     def set_exception(self, exc: Any, exc_cause: Any = _NO_CAUSE) -> None:
         """Also tells who reads the body when what came is no HTTP: aiohttp does not, and the reader
-        would wait for its time to be over."""
+        would wait for its time to be over.
+
+        What is no HTTP may stand behind a whole answer (a body after a 204, one that is longer than
+        its length). In one piece with it, aiohttp would drop the answer too: it is read by itself,
+        and the connection is not used again.
+        """
+        piece, self._piece = self._piece, b""
+        if isinstance(exc, HttpProcessingError) and 0 < (end := _end_of_answer(piece)) < len(piece):
+            self.set_response_params(read_until_eof=True)
+            super().data_received(piece[:end])  # comes here again if the answer is at fault
+            self.force_close()
+            return
         super().set_exception(exc, exc_cause)
         body = self._payload
         if isinstance(exc, HttpProcessingError) and body is not None and not body.is_eof():
             body.set_exception(NotHTTP(exc.message))
+
+
+def _end_of_answer(piece: bytes) -> int:
+    """Where the first answer of a piece ends by its own word; 0 when that is not seen here."""
+    begin = 0
+    while (end := piece.find(b"\r\n\r\n", begin) + 4) > 3:
+        status = piece[begin:end].split(b" ", 2)[1:2]
+        if not status or status[0][:1] != b"1":
+            break
+        begin = end
+    else:
+        return 0
+    if status and status[0][:3] in (b"204", b"304"):
+        return end
+    length = _LENGTH.search(piece, begin, end)
+    return end + int(length[1]) if length else 0
 
 
 class Connector(aiohttp.TCPConnector):

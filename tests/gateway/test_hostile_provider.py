@@ -124,8 +124,8 @@ MALFORMED = {
     "gzip that is none": whole(GZIP, body=b"this is no gzip"),
     "gzip as a transfer encoding": head(JSON, b"transfer-encoding: gzip, chunked")
     + chunks(gzip.compress(GOOD)),
-    "a body after 204": whole(begin=b"HTTP/1.1 204 No Content"),
-    "a body after 304": whole(begin=b"HTTP/1.1 304 Not Modified"),
+    "nonsense before an answer": b"nonsense\r\n\r\n" + whole(),
+    "an answer that is cut by nonsense": head(JSON, CHUNKED) + b"3\r\nabcnonsense",
     "announcements without end": head(begin=b"HTTP/1.1 102 Processing") * 2000,
 }
 
@@ -196,6 +196,40 @@ async def test_what_is_no_http_is_the_providers_and_its_connection_is_left(
         # The one that was read to its end is understood as HTTP, if not as an answer.
         kept = which == "gzip as a transfer encoding"
         assert raw.connections == (1 if kept else len(gateway.attempts()))
+
+
+@pytest.mark.parametrize("more", [b"nonsense\r\n\r\n", whole(), b"}"])
+@pytest.mark.parametrize("announced", [b"", head(begin=b"HTTP/1.1 103 Early Hints")])
+async def test_a_whole_answer_is_not_lost_with_what_stands_behind_it(
+    tmp_path: Path, more: bytes, announced: bytes
+) -> None:
+    raw = Raw(announced + whole() + more)
+    async with before(raw, tmp_path) as gateway:
+        await served(gateway)
+    assert raw.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("begin", "status", "reason"),
+    [
+        (b"HTTP/1.1 204 No Content", 204, "ok"),
+        (b"HTTP/1.1 304 Not Modified", 502, "redirected"),
+    ],
+)
+async def test_a_body_that_must_not_be_there_costs_the_connection_alone(
+    tmp_path: Path, begin: bytes, status: int, reason: str
+) -> None:
+    """Some servers put a ``null`` behind the 204 of a DELETE."""
+    raw = Raw(whole(body=b"null", begin=begin))
+    async with before(raw, tmp_path) as gateway:
+        for _ in range(2):
+            answer = await gateway.chat("raw")
+            assert answer.status == status
+        assert await answer.read() == b"" or status != 204
+        assert [(a.reason, a.counts_against_breaker) for a in gateway.attempts()] == [
+            (reason, False)
+        ] * 2
+    assert raw.connections == 2
 
 
 async def test_no_http_on_a_kept_connection_is_no_connection_that_was_closed(
