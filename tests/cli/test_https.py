@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import trustme
 
 from controlplane.cli import main
 from controlplane.cli.client import UNAVAILABLE, Client, Settings
+from tests.certificates import Authority
 
 ASKED: list[str] = []
 
@@ -32,16 +31,13 @@ class Answering(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> tuple[trustme.CA, str]:
-    ca, file = trustme.CA(), tmp_path / "ca.pem"
-    ca.cert_pem.write_to_path(file)
-    return ca, str(file)
+def authority(tmp_path: Path) -> Authority:
+    return Authority.in_folder(tmp_path)
 
 
 @pytest.fixture
-def server(authority: tuple[trustme.CA, str]) -> Iterator[str]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority[0].issue_cert("localhost").configure_cert(context)
+def server(authority: Authority) -> Iterator[str]:
+    context = authority.context()
     ASKED.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -55,9 +51,9 @@ def server(authority: tuple[trustme.CA, str]) -> Iterator[str]:
 
 
 def test_a_private_authority_is_trusted_by_the_environment(
-    server: str, authority: tuple[trustme.CA, str], monkeypatch: pytest.MonkeyPatch
+    server: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", authority[1])
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     assert Client(Settings(server, "t0ken")).get("/circuits") == {}
     assert ASKED == ["Bearer t0ken"]
 

@@ -5,9 +5,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-import trustme
 
-from tests.gateway.tls.front import Authority
+from tests.certificates import Authority
 
 
 def pytest_asyncio_loop_factories(
@@ -20,7 +19,4 @@ def pytest_asyncio_loop_factories(
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """A private CA, and the file that a gateway is given to know it."""
-    ca = trustme.CA()
-    file = tmp_path_factory.mktemp("authority") / "ca.pem"
-    ca.cert_pem.write_to_path(file)
-    return Authority(ca, file)
+    return Authority.in_folder(tmp_path_factory.mktemp("authority"))

@@ -7,24 +7,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import trustme
-
-
-class Authority(NamedTuple):
-    """A private CA; ``file`` holds its certificate."""
-
-    ca: trustme.CA
-    file: Path
-
-    def context(self, *names: str, **dates: Any) -> ssl.SSLContext:
-        """Of a server with a certificate for these names, valid at these dates."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.ca.issue_cert(*(names or ("localhost",)), **dates).configure_cert(context)
-        context.set_alpn_protocols(["h2", "http/1.1"])
-        return context
 
 
 @dataclass

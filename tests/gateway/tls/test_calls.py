@@ -13,10 +13,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.certificates import Authority
 from tests.gateway.fake_clock import until
 from tests.gateway.raw_server import serving
 from tests.gateway.running import Running, running, until_broken
-from tests.gateway.tls.front import Authority, Front, standing
+from tests.gateway.tls.front import Front, standing
 
 MIB = 2**20
 SECURE = """

@@ -10,16 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import trustme
 
 from gateway import command
 from gateway.agent import Agent
 from gateway.config import Config
 from gateway.config_file import parse
+from tests.certificates import Authority
 from tests.gateway import build
 from tests.gateway.control_plane import ControlPlane, serving
 from tests.gateway.fake_clock import until
-from tests.gateway.tls.front import Authority
 
 FILE = """
 [gateway]
@@ -71,8 +70,7 @@ async def test_without_trust_it_says_what_to_do_and_goes_on_with_what_it_has(
             await double.send_snapshot(build.snapshot_bytes(7))
             await until(lambda: agent.live.in_force.generation == 7)
             await until(lambda: agent._checkpoint.load() is not None)
-        stranger = tmp_path / "stranger.pem"
-        trustme.CA().cert_pem.write_to_path(stranger)
+        stranger = Authority.in_folder(tmp_path, "stranger.pem").file
         heard = len(double.statuses), len(double.batches), len(double.queries)
         with caplog.at_level(logging.WARNING):
             async with Agent(config_of(double, tmp_path, stranger)) as agent:

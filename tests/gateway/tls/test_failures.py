@@ -12,12 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import trustme
 
 from controlplane.wire.events import Attempt
+from tests.certificates import Authority
 from tests.gateway.raw_server import serving
 from tests.gateway.running import Running, running
-from tests.gateway.tls.front import Authority
 from tests.gateway.tls.test_calls import SECURE
 
 NOW = datetime.now(UTC)
@@ -71,8 +70,8 @@ async def test_a_certificate_that_only_this_host_does_not_know_opens_no_circuit(
 ) -> None:
     """Its store lacks an authority, or something on the way reads along: the provider is well."""
     context = {
-        "of nobody we know": lambda: Authority(trustme.CA(), authority.file).context(),
-        "by itself": lambda: self_signed(),
+        "of nobody we know": lambda: Authority.in_folder(tmp_path).context(),
+        "by itself": Authority.in_folder(tmp_path).own_context,
         "of tomorrow": lambda: authority.context(
             not_before=NOW + timedelta(1), not_after=NOW + timedelta(9)
         ),
@@ -97,15 +96,6 @@ async def test_a_certificate_that_only_this_host_does_not_know_opens_no_circuit(
         # Another provider serves what it can.
         assert (await gateway.chat("secured")).status == 200
         assert gateway.attempts()[-1].provider == "mistral"
-
-
-def self_signed() -> ssl.SSLContext:
-    """With an authority's own certificate."""
-    ca = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with ca.cert_pem.tempfile() as cert, ca.private_key_pem.tempfile() as key:
-        context.load_cert_chain(cert, key)
-    return context
 
 
 async def test_a_handshake_that_hangs_ends_with_the_attempt(

@@ -6,12 +6,11 @@ import ssl
 from pathlib import Path
 
 import pytest
-import trustme
 
 from gateway import trust
 from gateway.__main__ import main
 from gateway.config_file import ConfigError, parse
-from tests.gateway.tls.front import Authority
+from tests.certificates import Authority
 
 FILE = """
 [gateway]
@@ -42,8 +41,7 @@ def text_of(**changes: str) -> str:
 
 def test_each_side_has_an_authority_of_its_own(authority: Authority, tmp_path: Path) -> None:
     """The one of a private model server must not speak for every other provider."""
-    other = tmp_path / "other.pem"
-    trustme.CA().cert_pem.write_to_path(other)
+    other = Authority.in_folder(tmp_path).file
     config = parse(
         text_of(control_plane=f'ca_file = "{authority.file}"', provider=f'ca_file = "{other}"'), {}
     )
