@@ -91,6 +91,16 @@ def test_a_long_stream_is_measured_as_it_goes_and_not_kept() -> None:
     assert many == 2000 * 16 // 4
 
 
+@pytest.mark.parametrize(
+    "spelling", [b',"usage":null', b', "usage": null', b',"usage": null', b',\t"usage":null']
+)
+def test_an_empty_usage_is_hidden_however_it_is_written(spelling: bytes) -> None:
+    event = b'data: {"choices":[{"delta":{"content":", \\"usage\\": null"}}]%b}\n\n'
+    hidden = EventStream("p", hide_usage=True).feed(event % spelling * 2)
+    assert hidden == event % b"" * 2
+    assert EventStream("p", hide_usage=False).feed(event % spelling) == event % spelling
+
+
 def test_usage_that_stands_beside_output_stays() -> None:
     """Some providers put it into the last chunk with choices, asked or not."""
     event = (
