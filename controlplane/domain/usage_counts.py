@@ -58,7 +58,7 @@ class Counts:
         itself; 0 where it is nowhere: what providers leave out of the parts of a whole is nothing.
         """
         for part in parts:
-            if found := self.get(*names, within=part):
+            if part in self.usage and (found := self.get(*names, within=part)):
                 return found
         return self.get(*names) or 0
 

@@ -197,7 +197,8 @@ def _gemini(provider: str, c: Counts) -> Tokens:
     cached, thoughts = c.first("cachedContentTokenCount"), c.first("thoughtsTokenCount")
     tools, total = c.first("toolUsePromptTokenCount"), c.get("totalTokenCount")
     if candidates is None and total is not None and prompt is not None and not c.invalid:
-        candidates = max(total - prompt - tools - thoughts, 0)
+        rest = total - prompt - tools - thoughts
+        candidates = rest if rest >= 0 else None
     if candidates is None and thoughts:
         candidates = 0  # stopped while still thinking
     output = candidates

@@ -100,6 +100,16 @@ GOOGLE = [
      (40, 0, 0, 0, 0)),
     ("gemini", {"usageMetadata": {"promptTokenCount": 40, "thoughtsTokenCount": 60,
      "totalTokenCount": 100}}, (40, 0, 0, 60, 60)),
+    ("gemini", {"usageMetadata": {"promptTokenCount": 5, "toolUsePromptTokenCount": 7,
+     "thoughtsTokenCount": 4, "totalTokenCount": 20}}, (12, 0, 0, 8, 4)),
+    ("gemini", {"usageMetadata": {"promptTokenCount": 100, "toolUsePromptTokenCount": 7,
+     "candidatesTokenCount": 10, "thoughtsTokenCount": 4, "totalTokenCount": 117}},
+     (107, 0, 0, 10, 4)),
+    ("gemini", {"usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 3,
+     "thoughtsTokenCount": 4, "totalTokenCount": 13}}, (10, 0, 0, 3, 3)),
+    # A total that is less than its parts tells nothing of what was left out.
+    ("gemini", {"usageMetadata": {"promptTokenCount": 50, "totalTokenCount": 40}},
+     (50, 0, 0, None, 0)),
     # Through the OpenAI-compatible door thoughts are in the total alone; a real call.
     ("gemini", {"usage": {"completion_tokens": 102, "prompt_tokens": 758, "total_tokens": 1725}},
      (758, 0, 0, 967, 865)),

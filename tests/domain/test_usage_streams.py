@@ -164,6 +164,13 @@ def test_a_placeholder_that_is_no_number_is_none() -> None:
     )
 
 
+def test_what_is_no_event_says_nothing() -> None:
+    reader = StreamUsage("openai")
+    for data in (None, 7, ["tokens"], "[DONE]", b"", b'{"tokens', b'["tokens"]', b'"tokens"'):
+        assert reader.feed(data) is False
+    assert reader.result() == Tokens(None, 0, 0, 0, 0, estimated=True)
+
+
 def test_usage_of_very_many_fields_is_cut_and_not_kept() -> None:
     many = {f"field_{i}": i for i in range(5000)}
     reader = stream("openai", chat("", {**total(7, 1), **many}))
