@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.domain.usage import Tokens, client_asked_for_usage, is_usage_only, tokens
+from controlplane.domain.usage import (
+    Tokens,
+    client_asked_for_usage,
+    fill,
+    is_usage_only,
+    only_counted,
+    tokens,
+)
 from controlplane.domain.usage_counts import MOST_TOKENS
 from controlplane.domain.usage_stream import StreamUsage, total
 
@@ -112,6 +119,40 @@ def test_it_marks_estimates_and_never_hides_invalid_counts() -> None:
     assert (invalid.output, invalid.invalid) == (None, True)
 
 
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"completion_tokens": 3}, Tokens(30, 0, 0, 3, 0, estimated=True)),
+        ({"prompt_tokens": 8}, Tokens(8, 0, 0, 12, 0, estimated=True)),
+        # no less than the reasoning that is known to be in it
+        ({"prompt_tokens": 8, "completion_tokens_details": {"reasoning_tokens": 40}},
+         Tokens(8, 0, 0, 40, 40, estimated=True)),
+        ({"prompt_tokens": 8, "completion_tokens": 3}, Tokens(8, 0, 0, 3, 0)),
+        # what stands where usage should is none
+        ({"usage": []}, Tokens(30, 0, 0, 12, 0, estimated=True)),
+        ({"usage": [1], "choices": [7, {"usage": 7}, {"usage": {}}], "message": "hi"},
+         Tokens(30, 0, 0, 12, 0, estimated=True)),
+    ],
+)  # fmt: skip
+def test_it_estimates_only_what_is_not_known(usage: dict[str, Any], expected: Tokens) -> None:
+    assert tokens("openai", usage, prompt_estimate=30, output_estimate=12) == expected
+
+
+def test_an_estimate_of_one_count_does_not_invent_the_other() -> None:
+    once = tokens("openai", {"prompt_tokens": 8}, prompt_estimate=30)
+    assert once == Tokens(8, 0, 0, None, 0)
+    known = Tokens(1, 0, 0, 1, 0, estimated=True)
+    assert fill(known, prompt_estimate=30, output_estimate=12) == known
+    assert fill(known._replace(output=None), prompt_estimate=30).estimated
+
+
+def test_only_a_count_of_a_prompt_is_one() -> None:
+    assert only_counted({"input_tokens": 5})
+    assert not only_counted({"input_tokens": 5, "output_tokens": 1})
+    assert not only_counted({"input_tokens": 5, "usage": {}})
+    assert not only_counted({"output": []})
+
+
 def stream(provider: str, *events: dict[str, Any] | str) -> StreamUsage:
     reader = StreamUsage(provider)
     for event in events:
@@ -178,6 +219,8 @@ def test_it_holds_back_only_the_usage_chunk_nobody_asked_for() -> None:
     assert not is_usage_only({"choices": [{}], "usage": {"prompt_tokens": 1}})
     assert client_asked_for_usage({"stream_options": {"include_usage": True}})
     assert not client_asked_for_usage({"stream_options": None})
+    assert not client_asked_for_usage({"stream_options": "include_usage"})
+    assert not client_asked_for_usage({"stream_options": {"include_usage": 1}})
 
 
 def test_a_total_does_not_know_what_one_attempt_does_not() -> None:

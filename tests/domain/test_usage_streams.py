@@ -189,6 +189,10 @@ SERVED = [
      Served("gemini-x", "priority")),
     ({"modelVersion": "gemini-x", "usageMetadata": {"trafficType": "ON_DEMAND"}},
      Served("gemini-x", "on_demand")),
+    ({"modelVersion": "gemini-x", "usageMetadata": {"serviceTier": "flex"}},
+     Served("gemini-x", "flex")),
+    ({"model": "outer", "service_tier": "flex", "response": {"model": ""}},
+     Served("outer", "flex")),
     ({"model": "claude-x", "usage": {"service_tier": "batch"}}, Served("claude-x", "batch")),
     ({"type": "message_start", "message": {"model": "claude-x", "usage":
      {"service_tier": "priority"}}}, Served("claude-x", "priority")),
