@@ -67,7 +67,7 @@ def counted(provider: str, usage: Mapping[str, Any]) -> Tokens | None:
 def plain(usage: Mapping[str, Any]) -> Tokens | None:
     """What ``_chat`` says of counts that are whole and add up; None for all others.
 
-    Nearly every answer is of this kind, and it was measured at 2 us here against 30 there.
+    Nearly every answer is of this kind, and it was measured at 1.6 us here against 14 there.
     """
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
     read = usage.get("prompt_tokens_details", _NO_DETAILS)
@@ -112,7 +112,8 @@ def _input_output(provider: str, c: Counts) -> Tokens:
 def _of_whole(provider: str, c: Counts, whole: int | None, output: int | None) -> Tokens:
     """Counts whose ``whole`` input holds the cached parts and whose output holds the reasoning,
     unless the total shows that they stand beside them."""
-    cached, written = c.first(*_READ, parts=_DETAILS), c.first(*_WRITTEN, parts=_DETAILS)
+    cached = c.first(*_READ, parts=_DETAILS)
+    written = max(c.first(*_WRITTEN, parts=_DETAILS), _written_by_age(c))
     reasoning = c.first(*_REASONING, parts=_OUTPUT_DETAILS)
     hidden = _hidden(c, whole, output)
     outside = _cache_is_outside(c, whole, cached + written, reasoning, hidden)

@@ -82,6 +82,8 @@ ANTHROPIC = [
     ("glm", {"usage": {"input_tokens": 6, "cache_read_input_tokens": 30940,
      "cache_creation_input_tokens": 460, "output_tokens": 102, "total_tokens": 31508}},
      (6, 30940, 460, 102, 0)),
+    ("glm", {"usage": {"input_tokens": 6, "output_tokens": 102, "total_tokens": 568,
+     "cache_creation": {"ephemeral_5m_input_tokens": 460}}}, (6, 0, 460, 102, 0)),
     ("glm", {"usage": {"input_tokens": 31406, "cache_read_input_tokens": 30940,
      "cache_creation_input_tokens": 460, "output_tokens": 102, "total_tokens": 31508}},
      (6, 30940, 460, 102, 0)),
