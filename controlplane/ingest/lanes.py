@@ -20,8 +20,8 @@ from controlplane.ingest.prepare import Arrived
 from controlplane.models.pool import AWAY, pool
 
 LANES = 2
-# With less than this waiting, one lane alone makes larger groups at less cost.
-_SECOND_LANE_EVENTS = 300
+# With less than this waiting, one lane alone makes larger groups at less cost (docs/benchmarks.md).
+_SECOND_LANE_EVENTS = 150
 # A group of so many events need not wait for more.
 _LARGE_EVENTS = 1000
 _LONGEST_GATHER_S = 0.02

@@ -4,12 +4,13 @@ End to end means HTTP, decode, COPY, rollup with histograms, commit, 200; one we
 gateways that each send one batch after another. The COPY writes the very rows that a round has
 stored into the same tables with the same indexes, emptied before, in one statement for each table.
 Beside the rates stands the processor time of the web process, of Postgres and of the COPY for one
-event, which other work on the machine stretches less.
+event, which other work on the machine stretches less. ``BENCH_ROUNDS`` (5) rounds of either size.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ from tests.bench.figures import Figure, say
 
 TABLES = ("attempt", "refusal", "outcome", "transition", "budget_event")
 DERIVED = ("receipt", "rollup_minute", "rollup_minute_part", "rollup_minute_request")
-ROUNDS = 5
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 # Events of a batch -> batches of each gateway in a round.
 SIZES = {500: 6, 20: 50}
 
