@@ -63,7 +63,7 @@ class Settings(Generic[Row]):
         if "level" in extra and extra["level"] not in LEVELS:
             faults.add("level", f"write one of {', '.join(LEVELS)}")
         _check_tenant(selection, extra.get("level", ""), faults)
-        values = self.read_spec(spec, {}, faults)
+        values: dict[str, Any] = self.read_spec(spec, {}, faults)
         faults.raise_any(f"The {self.kind} was not recorded")
         owner = manager or ("" if actor.kind == "system" else actor.name)
         given = [*(n for n in spec if n in values), *(["match"] if any(match.values()) else [])]

@@ -24,7 +24,7 @@ def describe(
     *,
     actor: Actor,
     name: str,
-    status_url: str,
+    status_url: object,
     now: datetime,
     expected_version: int | None,
     reason: str = "",

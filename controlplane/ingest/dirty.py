@@ -82,7 +82,7 @@ async def share(conn: AsyncConnection) -> AsyncCursor:
 
 async def watermarks(shared: AsyncCursor) -> Watermarks:
     """What ``share`` has found."""
-    found = dict(await shared.fetchall())
+    found: dict[str, datetime] = dict(await shared.fetchall())
     return Watermarks(found["minute"], found["hour"])
 
 

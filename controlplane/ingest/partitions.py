@@ -131,7 +131,7 @@ def _write_down(conn: Connection, oldest: date) -> date:
         conn.execute(f"SELECT pg_advisory_xact_lock({LOCK})".encode())
         row = conn.execute(_NOT_DERIVED).fetchone()
         assert row is not None
-        upto = min(oldest, row[0].astimezone(UTC).date())
+        upto: date = min(oldest, row[0].astimezone(UTC).date())
         conn.execute(_DROPPING, (_midnight(upto),))
     if upto < oldest:
         log.warning(

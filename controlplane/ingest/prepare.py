@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
 from psycopg import AsyncConnection
 
@@ -53,7 +54,9 @@ async def prepare(conn: AsyncConnection, arrived: Arrived, place: int, book: Pri
     events = batch.events.values()
     # Plain tuples, which are found as the circuits that they equal: one less object an event.
     named = {(e.provider, e.model, e.region) for e in events if isinstance(e, _OF_CIRCUIT)}
-    ids = await circuit_ids_of(conn, arrived.gateway_id, {Circuit(*name) for name in named}, now)
+    circuits = {Circuit(*name) for name in named}
+    known = await circuit_ids_of(conn, arrived.gateway_id, circuits, now)
+    ids = cast("dict[tuple[str, str, str], int]", known)
     prepared = Prepared(batch, origin, [], no_items())
     items, tables = prepared.items, prepared.tables
     for count, (index, event) in enumerate(batch.events.items(), 1):

@@ -106,7 +106,8 @@ def _before(conn: Connection, table: str, at: datetime) -> datetime:
         return at
     row = conn.execute(_DERIVED).fetchone()
     assert row is not None
-    return min(at, row[0])
+    derived: datetime = row[0]
+    return min(at, derived)
 
 
 def _delete(conn: Connection, table: str, which: str, times: dict[str, datetime]) -> int:

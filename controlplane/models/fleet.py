@@ -25,7 +25,7 @@ class Gateway(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
 
 class GatewayToken(models.Model):

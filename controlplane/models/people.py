@@ -8,8 +8,10 @@ from __future__ import annotations
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 
+from controlplane.models.choices import TextChoices
 
-class Role(models.TextChoices):
+
+class Role(TextChoices):
     """The three roles of design 7."""
 
     VIEWER = "viewer", "viewer"

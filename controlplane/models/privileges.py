@@ -102,7 +102,7 @@ def _grants(owner: Connection, me: str, runtime: str) -> None:
     for kind, guarded in [("TABLE", t) for t in _KEPT] + [("FUNCTION", f) for f in _FUNCTIONS]:
         if _owner_of(owner, kind, guarded) != me:
             statement = sql.SQL("ALTER {} {} OWNER TO {}")
-            owner.execute(statement.format(sql.SQL(kind), sql.SQL(guarded), mine))  # type: ignore[arg-type]
+            owner.execute(statement.format(sql.SQL(kind), sql.SQL(guarded), mine))
     named = {"kept": list(_KEPT), "runtime": runtime}
     for (table,) in owner.execute(named_sql(_FOLDER / "to_hand_over.sql"), named).fetchall():
         owner.execute(sql.SQL("ALTER TABLE {} OWNER TO {}").format(sql.Identifier(table), theirs))
@@ -122,4 +122,4 @@ def _owner_of(owner: Connection, kind: str, guarded: str) -> str:
 
 
 def _one(owner: Connection, statement: str, *values: Any) -> Any:
-    return owner.execute(statement, values).fetchone()  # type: ignore[arg-type]
+    return owner.execute(statement, values).fetchone()

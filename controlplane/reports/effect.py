@@ -124,7 +124,10 @@ def _read(at: datetime) -> list[tuple[Any, ...]]:
 
 def _labels(value: object) -> dict[str, str]:
     # Django's cursor hands jsonb over as text unless its own field reads it.
-    return json.loads(value) if isinstance(value, str) else dict(value)  # type: ignore[call-overload]
+    labels: dict[str, str] = (
+        json.loads(value) if isinstance(value, str) else dict(value)  # type: ignore[call-overload]
+    )
+    return labels
 
 
 def _routes(selection: Selection, at: datetime, values: dict[str, Any]) -> tuple[RouteEffect, ...]:

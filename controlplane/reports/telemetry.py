@@ -212,7 +212,7 @@ def circuit_series(circuit: int, start: datetime, end: datetime, step: timedelta
     with psycopg.Cursor(connection.connection) as cursor:
         cursor.execute(named_sql(_SQL / "circuit_series.sql").encode(), values, binary=True)
         rows = cursor.fetchall()
-    return [Step(*row[:-2], Histogram(row[-2]), Histogram(row[-1])) for row in rows]
+    return [Step(*(*row[:-2], Histogram(row[-2]), Histogram(row[-1]))) for row in rows]
 
 
 def open_intervals(circuit: int, start: datetime, end: datetime) -> list[OpenInterval]:
@@ -257,7 +257,7 @@ def tenants_by_waste(start: datetime, end: datetime, limit: int) -> list[TenantW
 def lost_telemetry(since: datetime) -> list[Lost]:
     """Instances heard of since then, of whose telemetry something is missing, late or skewed."""
     return [
-        Lost(*row[:8], _kinds(row[8]), *row[9:])
+        Lost(*(*row[:8], _kinds(row[8]), *row[9:]))
         for row in _rows("lost_telemetry", {"since": since})
     ]
 
@@ -273,7 +273,7 @@ def dead_letters(
 ) -> list[DeadLetter]:
     """Dead letters that came in [since, until), newest first."""
     values = {"since": since, "until": until, "gateway": gateway, "limit": limit}
-    return [DeadLetter(*row[:-1], bytes(row[-1])) for row in _rows("dead_letters", values)]
+    return [DeadLetter(*(*row[:-1], bytes(row[-1]))) for row in _rows("dead_letters", values)]
 
 
 def _rows(name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:

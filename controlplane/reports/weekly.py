@@ -273,7 +273,7 @@ class _Sums:
         tasks = self._tasks.get((key, day))
         by_day = day is not None
         refused: Mapping[str, int] = {} if by_day else self._refused.get(key, {})
-        closed = {
+        closed: dict[str, Any] = {
             "tasks_succeeded": tasks.succeeded if tasks else 0,
             "tasks_failed": tasks.failed if tasks else 0,
             "would_refuse": 0 if by_day else self._would_refuse.get(key, 0),

@@ -8,6 +8,7 @@ counted beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from controlplane.domain.pricing import EXACT
@@ -91,8 +92,9 @@ def _figures(figures: Figures) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, _, value in _FIGURES:
         amount = value(figures)
-        money = name.endswith("Gbp") and not isinstance(amount, str | float | None)
-        found[name] = plain(amount) if money else amount
+        found[name] = amount
+        if name.endswith("Gbp") and isinstance(amount, int | Decimal):
+            found[name] = plain(amount)
     return found | {"refused": dict(figures.refused)}
 
 

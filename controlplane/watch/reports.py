@@ -162,8 +162,10 @@ class _Fold:
             return False
         visible = await self._moved(fresh, await circuits.fetchall())
         for one in fresh:
-            told, slot = one.report.local_overrides, one.report.slot
-            visible |= await local_overrides.keep(self._conn, one.gateway_id, slot, told, self._now)
+            forced, slot = one.report.local_overrides, one.report.slot
+            visible |= await local_overrides.keep(
+                self._conn, one.gateway_id, slot, forced, self._now
+            )
         await self._fold_observed(fresh)
         kept = {
             one.instance_id: kept_items(one.report, before[one.instance_id]["items"], self._now)
