@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import connection
 
 from controlplane.ingest.departed import raw_gone_before
-from controlplane.models import CircuitState, Instance
+from controlplane.models import CircuitState, Instance, LocalOverride
 from controlplane.models.registry import MOST_CIRCUITS
 from controlplane.reports import wall
 from tests import builders
@@ -156,6 +156,43 @@ def test_what_else_grows_ends_by_its_own_rule() -> None:
     assert query("SELECT uid FROM delivery ORDER BY 1") == [("held",), ("lately",)]
     assert count("circuit") == 1
     assert circuit.pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_records_of_the_past_end_and_the_present_ones_stay() -> None:
+    tasks.partitions()
+    tasks.retention()
+    gateway = builders.gateway(generation=3)
+    old, lately = now() - LONG_GONE, now() - timedelta(hours=1)
+    query("DELETE FROM config_generation WHERE gateway_id = %s", [gateway.pk])
+    for generation, at in ((1, old), (2, old), (3, old)):
+        query(
+            "INSERT INTO config_generation (gateway_id, generation, hash, revision, compiled_at)"
+            " VALUES (%s, %s, 'h', 1, %s)",
+            [gateway.pk, generation, at],
+        )
+    ended = builders.local_override(gateway)
+    LocalOverride.objects.filter(pk=ended.pk).update(ended_at=now() - timedelta(days=401))
+    builders.local_override(gateway)
+    query("DELETE FROM epoch_claim")
+    for number, at in ((-1, old), (-2, lately)):
+        query(
+            "INSERT INTO epoch_claim (gateway_id, mints) VALUES (%s, ARRAY[%s]::timestamptz[])",
+            [number, at],
+        )
+    dropped = query("SELECT max(upto) FROM raw_dropped")[0][0]
+    query("INSERT INTO raw_dropped VALUES ('2020-01-01'), ('2020-01-02')")
+    deleted = {table: number for table, number in tasks.retention().items() if number}
+    assert deleted["config_generation"] == 2
+    assert query("SELECT generation FROM config_generation") == [(3,)]
+    assert deleted["local_override"] == LocalOverride.objects.count() == 1
+    assert deleted["epoch_claim"] == 1
+    assert deleted["raw_dropped"] == (2 if dropped else 1)
+    if dropped:
+        assert query("SELECT upto FROM raw_dropped") == [(dropped,)]
+    else:
+        query("DELETE FROM raw_dropped")
+    query("DELETE FROM epoch_claim")
 
 
 @pytest.mark.django_db(transaction=True)
