@@ -13,6 +13,7 @@ DERIVED = (
     "dead_letter",
     "circuit_gone",
     "raw_dropped",
+    "background_job",
     "rollup_dirty",
     "rollup_minute",
     "rollup_minute_part",
