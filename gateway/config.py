@@ -86,6 +86,7 @@ class Provider:
 
     ``max_concurrent`` bounds the whole gateway's; each live instance has its share. A part of both
     is kept for probes of a half-open breaker.
+    ``connect_seconds`` bounds name, connection and handshake together, within the attempt's time.
     ``ask_usage``: its streams tell their usage when asked; switch it off for a server that takes
     ``stream_options`` for an error.
     ``ca``: certificates of authorities that are trusted beside the host's, as PEM text.
@@ -98,6 +99,7 @@ class Provider:
     connections: int = 128
     ask_usage: bool = True
     max_concurrent: int | None = None
+    connect_seconds: float = 5.0
     ca: str = field(default="", repr=False)
 
 

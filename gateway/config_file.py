@@ -140,6 +140,7 @@ def _provider(table: Table) -> Provider:
             connections,
             ask_usage=table.flag("ask_usage", True),
             max_concurrent=table.maybe_whole("max_concurrent", most=1_000_000),
+            connect_seconds=table.seconds("connect_seconds", 5.0),
             ca=_ca(table, "base_url", base_url),
         )
     )

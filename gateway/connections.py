@@ -129,15 +129,11 @@ class Connector(aiohttp.TCPConnector):
         self._factory = partial(self._connected)
 
     async def clean(self, request: aiohttp.ClientRequest, progress: Progress) -> Connection:
-        """A connection on which nothing waits to be read.
+        """A connection on which nothing waits to be read, where ``kept`` has none at hand.
 
         What a provider sent unasked after its last answer (a 408 for being idle, one answer too
         many) would be taken for the answer to this call, which may be another tenant's.
         """
-        kept = self._kept(request.connection_key)
-        if kept is not None:
-            progress.reused = True
-            return kept
         _PROGRESS.set(progress)
         while True:
             progress.reused = True  # until a new one is made
@@ -147,7 +143,7 @@ class Connector(aiohttp.TCPConnector):
                 return connection
             connection.close()
 
-    def _kept(self, key: ConnectionKey) -> Connection | None:
+    def kept(self, key: ConnectionKey) -> Connection | None:
         """The connection that was used last, if it can be used again.
 
         The last one and not the first: its memory is warm, and those beyond the need are left to

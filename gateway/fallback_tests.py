@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.config import Key, Provider, Target
 from gateway.event_stream import EventStream
-from gateway.faults import MalformedStream, Progress
+from gateway.faults import MalformedStream, NoConnection, Progress
 from gateway.upstream import Call, Response, Upstream
 
 _FILLER = "oak elm "
@@ -82,6 +82,8 @@ class Trial:
         try:
             async with asyncio.timeout(self._seconds):
                 return Result(feature, True, await test())
+        except NoConnection as error:
+            return Result(feature, False, str(error))
         except TimeoutError:
             return Result(feature, False, f"no answer within {self._seconds:g} s")
         except Failed as error:

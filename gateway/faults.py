@@ -22,6 +22,10 @@ class MalformedStream(Exception):
     """What the provider sends is no event stream: an event without an end."""
 
 
+class NoConnection(TimeoutError):
+    """Name, connection and handshake were not done in the time that they have by themselves."""
+
+
 class NotHTTP(aiohttp.ClientPayloadError):
     """What followed the begin of an answer's body is no HTTP."""
 

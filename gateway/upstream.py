@@ -31,7 +31,7 @@ from controlplane.domain.classify import Phase
 from gateway import trust, upload
 from gateway.config import Config, Key, Provider
 from gateway.connections import Connector, cut, is_all_sent
-from gateway.faults import Progress
+from gateway.faults import NoConnection, Progress
 from gateway.opaque import Unread
 from gateway.outgoing import Outgoing
 from gateway.time_limits import TimeLimits
@@ -125,11 +125,11 @@ class Upstream:
         assert self._connector is not None
         place = self._place(call)
         head = place.head(call, passed_on)
-        try:
-            connection = await self._connector.clean(place, progress)
-        except aiohttp.ClientConnectorCertificateError as error:
-            self._tell(call.provider.name, error)
-            raise
+        connection = self._connector.kept(place.connection_key)
+        if connection is not None:
+            progress.reused = True
+        else:
+            connection = await self._connected(self._connector, call.provider, place, progress)
         progress.phase = Phase.AWAITING_HEADERS
         try:
             protocol, transport = connection.protocol, connection.transport
@@ -160,6 +160,23 @@ class Upstream:
             return Response(connection, *answer)
         except BaseException:
             cut(connection)
+            raise
+
+    async def _connected(
+        self, connector: Connector, provider: Provider, place: _Place, progress: Progress
+    ) -> Connection:
+        """A new connection within the provider's time for it. Raises ``NoConnection`` after it.
+
+        The attempt's own limit runs on around this one, and may come first.
+        """
+        try:
+            with self.time_limits.within(provider.connect_seconds):
+                return await connector.clean(place, progress)
+        except TimeoutError as error:
+            told = f"no connection within {provider.connect_seconds:g} s"
+            raise NoConnection(f"{told} ({progress.phase})") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            self._tell(provider.name, error)
             raise
 
     def _tell(self, provider: str, error: aiohttp.ClientConnectorCertificateError) -> None:

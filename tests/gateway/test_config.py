@@ -33,6 +33,7 @@ def test_small_file_gets_every_default() -> None:
     assert config.providers[0].base_url == "http://127.0.0.1:9/openai/v1"
     assert config.routes[0].targets[0].circuit == Circuit("openai", "gpt-4.1-mini")
     assert not config.gateway.require_key
+    assert config.providers[0].connect_seconds == 5
 
 
 def test_secrets_stay_out_of_repr() -> None:
@@ -65,6 +66,7 @@ def test_secrets_stay_out_of_repr() -> None:
         ),
         ('model = "gpt-4.1-mini"', "model = 4", "routes[0].targets[0].model: expected text"),
         ('name = "assistant"', 'name = "x"\nidle_seconds = 0', "routes[0].idle_seconds: expected"),
+        ("keys =", "connect_seconds = 0\nkeys =", "providers[0].connect_seconds: expected above 0"),
         ('name = "edge"', 'name = "${NOT_SET}"', "gateway.name: the environment has no NOT_SET"),
         ('[gateway]\nname = "edge"', "[gateway", "not TOML"),
     ],

@@ -98,8 +98,9 @@ async def test_a_certificate_that_only_this_host_does_not_know_opens_no_circuit(
         assert gateway.attempts()[-1].provider == "mistral"
 
 
-async def test_a_handshake_that_hangs_ends_with_the_attempt(
-    tmp_path: Path, authority: Authority
+@pytest.mark.parametrize("limit", ["attempt_seconds", "connect_seconds"])
+async def test_a_handshake_that_hangs_ends_with_its_time(
+    tmp_path: Path, authority: Authority, limit: str
 ) -> None:
     gone: list[bytes] = []
 
@@ -113,7 +114,11 @@ async def test_a_handshake_that_hangs_ends_with_the_attempt(
 
     async with serving(deaf, None) as port:
         more = SECURE.format(port=port, ca=authority.file)
-        more = more.replace("attempt_seconds = 10", "attempt_seconds = 0.2\ndeadline_seconds = 0.5")
+        if limit == "connect_seconds":
+            more = more.replace('name = "secure"', 'name = "secure"\nconnect_seconds = 0.2', 1)
+        else:
+            short = "attempt_seconds = 0.2\ndeadline_seconds = 0.5"
+            more = more.replace("attempt_seconds = 10", short)
         async with running(tmp_path, more=more) as gateway:
             attempt = await failed(gateway)
             assert (attempt.verdict, attempt.reason) == ("retryable", "tls")
