@@ -32,10 +32,13 @@ _HEAD = {"kind", "apiVersion", "metadata", "spec", "status"}
 
 
 def _tellable(at: datetime) -> datetime:
-    """At the ends of what Python can hold, a change of zone or a day more is an overflow."""
+    """In UTC, for Postgres reads no offset of 16 hours, which ISO 8601 allows.
+
+    At the ends of what Python can hold, a change of zone or a day more is an overflow.
+    """
     if not _EARLIEST <= at <= _LATEST:
         raise ValueError("write a time between the years 1970 and 2200")
-    return at
+    return at.astimezone(UTC)
 
 
 def _written(at: object) -> object:

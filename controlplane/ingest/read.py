@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from uuid import UUID
 
@@ -50,6 +50,7 @@ _LONE_SURROGATE = re.compile(
     re.DOTALL,
 )
 _NUL = b"\\u0000"
+_TIMES = ("occurred_at", "started_at", "ended_at", "next_probe_at")
 _COUNTS = ("input", "cached_read", "cache_write", "output", "reasoning_in_output")
 
 _batch = msgspec.json.Decoder(Batch)
@@ -147,14 +148,16 @@ def _sorted_out(
             continue
         at = event.occurred_at
         # The plain case first: nearly every event of nearly every batch.
-        if not (oldest <= at <= farthest and id_matches(event.id, at)) or not isinstance(
-            event, Attempt
-        ):
-            fault = _fault(event, now, retention)
+        plain = at.tzinfo is UTC and oldest <= at <= farthest and id_matches(event.id, at)
+        if not plain or not isinstance(event, Attempt):
+            fault = None if plain else _fault_of_when(event, now, retention)
+            fault = fault or _fault_beside(event)
             if fault is not None:
                 unread.append(DeadLetter(index, _clean(fault), raws.of(index)))
                 continue
-        elif event.tokens is not None:
+            event = _in_utc(event)
+            at = event.occurred_at
+        if isinstance(event, Attempt) and event.tokens is not None:
             event = _without_absurd_counts(event, event.tokens)
         events[index] = event
         times.append(at)
@@ -165,10 +168,10 @@ def _sorted_out(
         head.epoch,
         head.generation,
         head.acknowledged,
-        head.sent_at,
+        head.sent_at.astimezone(UTC),
         events,
         unread,
-        max(times, default=head.sent_at),
+        max(times, default=head.sent_at).astimezone(UTC),
         min(times, default=now),
         sum(at < late for at in times),
         sum(at > skewed for at in times),
@@ -228,8 +231,8 @@ def _read_event(raw: msgspec.Raw) -> tuple[AnyEvent | None, str]:
         return None, f"{field}: {message}" if field else message
 
 
-def _fault(event: AnyEvent, now: datetime, retention: timedelta) -> str | None:
-    """Why an event whose types are right cannot be stored, or None."""
+def _fault_of_when(event: AnyEvent, now: datetime, retention: timedelta) -> str | None:
+    """Why an event of that time or id cannot be stored, or None."""
     at = event.occurred_at
     if at < now - retention:
         return f"occurred_at: older than the {retention.days} days that raw events are kept"
@@ -237,6 +240,12 @@ def _fault(event: AnyEvent, now: datetime, retention: timedelta) -> str | None:
         return "occurred_at: more than 24 hours ahead of this control plane's clock"
     if not id_matches(event.id, at):
         return "id: expected a UUIDv7 of the same millisecond as occurred_at"
+    return None
+
+
+def _fault_beside(event: AnyEvent) -> str | None:
+    """Why an event cannot be stored for what its types let through beside that, or None."""
+    at = event.occurred_at
     beside: tuple[datetime | None, ...] = ()
     if isinstance(event, Outcome):
         beside = (event.started_at, event.ended_at)
@@ -247,6 +256,19 @@ def _fault(event: AnyEvent, now: datetime, retention: timedelta) -> str | None:
     if any(time is not None and abs(time - at) > _BESIDE for time in beside):
         return f"a time of this event is more than {_BESIDE.days} days from occurred_at"
     return None
+
+
+def _in_utc(event: AnyEvent) -> AnyEvent:
+    """The event with its times in UTC. Postgres reads no offset of 16 hours, which RFC 3339 allows.
+
+    To be called only once they are known to be near now.
+    """
+    moved = {
+        name: at.astimezone(UTC)
+        for name in _TIMES
+        if (at := getattr(event, name, None)) is not None and at.tzinfo is not UTC
+    }
+    return structs.replace(event, **moved) if moved else event
 
 
 def _without_absurd_counts(event: Attempt, tokens: Tokens) -> Attempt:

@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.test import Client
@@ -276,3 +277,22 @@ def test_a_method_that_is_not_served_is_a_problem_with_those_that_are(admin: Cal
         assert answer["Content-Type"] == "application/problem+json"
         if method != "HEAD":
             assert answer.json()["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize("offset", ["+23:59", "-16:00"])
+def test_a_time_of_a_far_zone_is_taken(admin: Caller, offset: str) -> None:
+    """ISO 8601 has offsets of up to 23:59; Postgres reads none of 16 hours or more."""
+    spelled = f"2026-11-30T04:00:00{offset}"
+    made = admin("POST", "/annotations", {"text": "deploy", "at": spelled})
+    assert made.status_code == 201, made.content
+    operations = [
+        (path, parameter["name"])
+        for path, methods in api.get_openapi_schema()["paths"].items()
+        for parameter in methods.get("get", {}).get("parameters", ())
+        if "date-time" in str(parameter["schema"])
+    ]
+    assert len(operations) > 8
+    for path, name in operations:
+        where = path.removeprefix("/api/v1").replace("{name}", "openai/gpt-4o")
+        answer = admin("GET", f"{where}?{name}={quote(spelled)}")
+        assert answer.status_code == 200, (path, name, answer.content)

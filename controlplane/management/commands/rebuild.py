@@ -51,4 +51,4 @@ def _time(text: str) -> datetime:
         read = datetime.fromisoformat(text)
     except ValueError as error:
         raise CommandError(f"{text!r} is not a time: write 2026-11-30T03:00.") from error
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)

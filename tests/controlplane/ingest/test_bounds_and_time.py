@@ -3,13 +3,25 @@
 import asyncio
 import uuid
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 
+from controlplane.ingest.read import read_batch
 from controlplane.models import registry
-from tests.controlplane.ingest.batches import attempt, batch, now, outcome, transition
+from controlplane.wire.events import AnyEvent
+from tests.controlplane.ingest.batches import (
+    attempt,
+    batch,
+    budget,
+    encoded,
+    now,
+    outcome,
+    refusal,
+    transition,
+)
 from tests.controlplane.ingest.conftest import Sender
 
 
@@ -126,3 +138,50 @@ async def test_one_gateways_unstorable_batch_costs_no_other_its_place(
     assert [answer.status for answer in answers] == [200, 400, 200, 200, 200]
     assert (answers[0].json()["stored"], answers[0].json()["duplicates"]) == (1, 1)
     assert all(answer.json()["stored"] == 1 for answer in answers[2:])
+
+
+FAR = (timezone(timedelta(hours=23, minutes=59)), timezone(-timedelta(hours=16)))
+
+
+def told_in(zone: timezone) -> list[dict[str, Any]]:
+    """One event of each kind, with every time that its kind has, told in that zone."""
+    at = (now() - timedelta(seconds=30)).astimezone(zone)
+    times = {"started_at": at.isoformat(), "ended_at": at.isoformat()}
+    opened = transition(1, "Open", at, next_probe_at=at.isoformat())
+    filled = budget(at, scope="system/", balance=3, window_s=60)
+    return [attempt(at), refusal(at), outcome(at, **times), opened, filled]
+
+
+@pytest.mark.parametrize("zone", FAR, ids=str)
+async def test_a_time_of_a_far_zone_is_stored(sender: Sender, zone: timezone) -> None:
+    """RFC 3339 has offsets of up to 23:59; Postgres reads none of 16 hours or more."""
+    events = told_in(zone)
+    said = await sender.send(batch(*events, sent_at=now().astimezone(zone).isoformat()))
+    assert (said["stored"], said.get("unread")) == (5, None)
+    ((begun,),) = await sender.rows("attempt", "occurred_at")
+    assert begun == datetime.fromisoformat(events[0]["occurred_at"])
+    # Alone, when nothing but the batch's own times says anything.
+    empty = batch(seq=2, sent_at=now().astimezone(zone).isoformat())
+    assert (await sender.send(empty))["contiguous"] == 2
+
+
+def test_every_time_of_an_event_is_read_as_utc() -> None:
+    body = encoded(batch(*told_in(FAR[0]), sent_at=now().astimezone(FAR[0]).isoformat()))
+    read = read_batch(body, now=now(), retention=timedelta(days=35))
+    times = [read.sent_at, read.newest, read.oldest]
+    assert {type(event) for event in read.events.values()} == set(AnyEvent.__args__)
+    for event in read.events.values():
+        held = msgspec.structs.asdict(event)
+        wanted = {f.name for f in msgspec.structs.fields(event) if "datetime" in str(f.type)}
+        assert wanted == {name for name, value in held.items() if isinstance(value, datetime)}
+        times += [held[name] for name in wanted]
+    assert all(at.tzinfo is UTC for at in times)
+
+
+def test_what_is_not_known_of_usage_is_so_in_every_zone() -> None:
+    """The absurd count is taken out whatever the zone of its event."""
+    at = now().astimezone(timezone(timedelta(hours=1)))
+    body = encoded(batch(attempt(at, tokens={"input": 2**53})))
+    (event,) = read_batch(body, now=now(), retention=timedelta(days=35)).events.values()
+    assert event.tokens is not None
+    assert (event.tokens.input, event.tokens.invalid) == (None, True)
