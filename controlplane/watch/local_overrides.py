@@ -26,11 +26,12 @@ async def keep(
     reported: list[LocalOverride],
     now: datetime,
 ) -> bool:
-    """Store what is new in a report; True when something was."""
+    """Store what is new in a report; True when something was. The last word on each counts."""
     if not reported:
         return False
+    said = {override.uid: override for override in reported}.values()
     # Every field is named: what the wire leaves out as its default must not become NULL.
-    items = [{f: getattr(o, f) for f in LocalOverride.__struct_fields__} for o in reported]
+    items = [{f: getattr(o, f) for f in LocalOverride.__struct_fields__} for o in said]
     values = {
         "gateway": gateway_id,
         "host": slot.rpartition("/")[0] or slot,

@@ -50,10 +50,13 @@ def report_row(
 def kept_items(
     report: InstanceStatus, before: list[dict[str, Any]], now: datetime
 ) -> tuple[list[dict[str, Any]], list[ItemStatus]]:
-    """The items to keep, each with when its verdict was first heard; and those that are news."""
+    """The items to keep, each with when its verdict was first heard; and those that are news.
+
+    One that is named twice is what is said of it last.
+    """
     heard = {(i["uid"], i["generation"], i["verdict"]): i for i in before}
     kept, news = [], []
-    for item in report.items:
+    for item in {(item.uid, item.generation): item for item in report.items}.values():
         old = heard.get((item.uid, item.generation, item.verdict))
         # A first effect is news too: the evidence beside an old verdict.
         if old is None or (item.first_effect_at and not old.get("first_effect_at")):

@@ -221,6 +221,27 @@ async def test_a_rejected_item_keeps_its_reason_and_its_neighbour_applies(token:
     assert found[rows[1].name].verdict == "Applied"
 
 
+async def test_what_a_report_names_twice_is_what_it_says_last(token: str) -> None:
+    row = await force()
+    twice = [item(row, "Rejected", reason="X"), item(row)]
+    ended = LOCAL | {"ended_at": "2026-11-30T03:40:00Z", "end_cause": "Released"}
+    lists = {
+        "items": twice,
+        "circuits": [GPT, GPT],
+        "budgets": [{"scope": "system/", "balance": 4}] * 2,
+        "local_overrides": [LOCAL, ended],
+    }
+    answer = await report(token, **applied(await snapshot(token)), **lists)
+    assert answer.status == 200, answer.body
+    (delivery,) = await sync_to_async(deliveries)()
+    assert delivery.verdict == "Applied"
+    kept = (await sync_to_async(one_instance)()).items
+    assert [one["verdict"] for one in kept] == ["Applied"]
+    assert (await LocalOverride.objects.aget()).end_cause == "Released"
+    said = [action for action, _, _ in await sync_to_async(local_audit)()]
+    assert said == ["force_local", "end_local"]
+
+
 async def test_a_changed_verdict_has_its_own_time(token: str) -> None:
     row = await force()
     config = await snapshot(token)
