@@ -22,6 +22,8 @@ from aiohttp.web_protocol import RequestHandler
 from gateway import answers
 from gateway.flow import OnlyWhenPaused
 
+CANCELLED_S = 1.0
+"""How long what was cancelled may take to tell what became of it."""
 _UNREADABLE: dict[type, str] = {
     LineTooLong: "its first line or one of its headers is longer than 8190 bytes",
     ContentEncodingError: "its content-encoding is not known here",
@@ -126,6 +128,19 @@ class CallerConnection(OnlyWhenPaused, RequestHandler):
         self._next_keepalive_close_time = close_at
         if self._keepalive_handle is None:
             self._keepalive_handle = self._loop.call_at(close_at, self._process_keepalive)
+
+    async def shutdown(self, timeout: float | None = 15.0) -> None:
+        """Give the request in flight its time to end, then cancel it, and see it end.
+
+        aiohttp waits for that time once more before it cancels. By then the parent has killed the
+        worker, and with it goes what it would have told of the request and of itself.
+        """
+        task = self._task_handler
+        if self._request_in_progress and task is not None:
+            self._force_close = True
+            await asyncio.wait((task,), timeout=timeout)
+            task.cancel()  # before the connection closes, or it would be the caller that left
+        await super().shutdown(CANCELLED_S)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None

@@ -139,7 +139,8 @@ class Exchange:
                     self._close(action)
                     return await self._answer(action)
         except asyncio.CancelledError:
-            self._close(loop.cancelled(clock.monotonic()))
+            whose = "local_cancelled" if self._out.connected else "client_cancelled"
+            self._close(loop.cancelled(clock.monotonic(), whose))
             raise
         except Exception:
             # A fault of our own must not keep a probe's permit or lose the request's outcome, and

@@ -159,9 +159,9 @@ class RequestLoop:
         else:
             self._finish(Stop(ending, verdict.reason, verdict=verdict), now)
 
-    def cancelled(self, now: float) -> Stop:
-        """The caller went away, whatever the loop was doing."""
-        return self._finish(Stop(Ending.CANCELLED, "client_cancelled", verdict=self._verdict), now)
+    def cancelled(self, now: float, reason: str = "client_cancelled") -> Stop:
+        """The caller went away (or, by the ``reason``, we do), whatever the loop was doing."""
+        return self._finish(Stop(Ending.CANCELLED, reason, verdict=self._verdict), now)
 
     def _choose(self, now: float) -> Action:
         spec = self._spec

@@ -166,6 +166,30 @@ async def test_drain_finishes_what_is_in_flight(tmp_path: Path) -> None:
         assert (await last).status == 200
 
 
+async def test_what_outlasts_the_drain_is_cancelled_when_that_is_over(tmp_path: Path) -> None:
+    """Not after the same time once more: by then the parent has killed the worker, and what it
+    would have told of the request goes with it."""
+    async with aiohttp.ClientSession() as http:
+        async with running(tmp_path, deadline=60, attempt=60) as gateway:
+            gateway.conditions(latency_ms=60_000.0)
+            url = f"{gateway.url}/v1/chat/completions"
+            body = {"model": "alone", "messages": SAY}
+            lost = asyncio.gather(
+                http.post(url, json=body),
+                http.post(url, json={**body, "stream": True}),
+                return_exceptions=True,
+            )
+            await until(lambda: gateway.openai.in_flight == 2)
+        for error in await lost:
+            assert isinstance(error, aiohttp.ClientConnectionError)
+    ends = gateway.attempts()
+    assert [(one.verdict, one.reason) for one in ends] == [("local_fault", "local_cancelled")] * 2
+    assert all(1000 <= one.ended_ms < 1800 for one in ends)  # drain_seconds is 1
+    assert not any(one.counts_against_breaker for one in ends)
+    outcomes = [(one.success, one.reason) for one in gateway.outcomes()]
+    assert outcomes == [(False, "local_cancelled")] * 2
+
+
 async def test_body_that_never_ends_is_turned_away(tmp_path: Path) -> None:
     async with running(tmp_path, limits="body_seconds = 0.2") as gateway:
         reader, writer = await connect(gateway.url)
