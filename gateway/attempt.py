@@ -18,10 +18,17 @@ from typing import Any, NamedTuple, Protocol
 import aiohttp
 import msgspec
 
-from controlplane.domain.classify import Fault, Phase
+from controlplane.domain.classify import Fault
 from gateway.clock import Clock
 from gateway.event_stream import EventStream
-from gateway.faults import AnswerTooLarge, MalformedStream, Progress, fault_of
+from gateway.faults import (
+    AWAITING,
+    READING,
+    AnswerTooLarge,
+    MalformedStream,
+    Progress,
+    fault_of,
+)
 from gateway.long_answer import outline
 from gateway.time_limits import TimeLimit
 from gateway.upstream import Call, Response, Upstream
@@ -165,12 +172,12 @@ class Attempt:
         else:
             response = await self._upload(passed_on, limit)
         try:
-            seen.progress.phase = Phase.READING_BODY
+            seen.progress.phase = READING
             seen.status, seen.headers = response.status, response.headers
             streams = self._call.stream and response.status == 200
             if streams and response.content_type == "text/event-stream":
                 # A stream's head says nothing yet; the provider still owes its first event.
-                seen.progress.phase = Phase.AWAITING_HEADERS
+                seen.progress.phase = AWAITING
                 await self._stream(response, limit)
             elif self._call.unread is not None and response.status == 200:
                 seen.stored = self._call.unread.method != "POST"
@@ -209,7 +216,7 @@ class Attempt:
         if stream.progress.error is not None or not stream.progress.events:
             return
         seen.first_byte_s = self._since()
-        seen.progress.phase = Phase.READING_BODY
+        seen.progress.phase = READING
         if not stream.done:
             limit.move(self._limits.left_s - seen.first_byte_s, self._limits.idle_s)
         await self._pass_on(response, stream, held, limit)

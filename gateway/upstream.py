@@ -27,11 +27,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import istr
 from yarl import URL
 
-from controlplane.domain.classify import Phase
 from gateway import trust, upload
 from gateway.config import Config, Key, Provider
 from gateway.connections import Connector, cut, is_all_sent
-from gateway.faults import NoConnection, Progress
+from gateway.faults import AWAITING, NoConnection, Progress
 from gateway.opaque import Unread
 from gateway.outgoing import Outgoing
 from gateway.time_limits import TimeLimits
@@ -130,7 +129,7 @@ class Upstream:
             progress.reused = True
         else:
             connection = await self._connected(self._connector, call.provider, place, progress)
-        progress.phase = Phase.AWAITING_HEADERS
+        progress.phase = AWAITING
         try:
             protocol, transport = connection.protocol, connection.transport
             if protocol is None or transport is None or transport.is_closing():

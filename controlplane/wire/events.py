@@ -9,7 +9,7 @@ Unknown fields are ignored, so an older control plane reads a newer gateway.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID, SafeUUID
 
@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 _new, _set = object.__new__, object.__setattr__
 
 Label = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00]*\Z")]
@@ -262,7 +261,9 @@ def id_matches(event_id: UUID, occurred_at: datetime) -> bool:
 
 def unix_millis(at: datetime) -> int:
     """Whole milliseconds since 1970 of an aware time, rounded down, without float error."""
-    return (at - _UNIX_EPOCH) // _MILLISECOND
+    since = at - _UNIX_EPOCH
+    # To divide one by the other makes five large numbers of it: 0.8 us against 0.5.
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
 def mint_id(occurred_at: datetime, random_74: int) -> UUID:
