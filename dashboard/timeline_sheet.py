@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 LEFT, RIGHT = 170, 16
 _HEAD, _TOP, _BOTTOM = 30, 6, 40
+_DOT = 4  # pixels across
 _TICKS = [
     {"dtickrange": [None, 60000], "value": "%H:%M:%S"},
     {"dtickrange": [60000, 86400000], "value": "%H:%M"},
@@ -69,14 +70,19 @@ class Sheet:
     def line(
         self, y: str, name: str, values: Sequence[float | None], colour: str, **more: Any
     ) -> dict[str, Any]:
-        """A trace of minutes from the beginning; None is a gap."""
+        """A trace of minutes from the beginning; None is a gap, a minute between two is a dot."""
         begin = self.since.replace(second=0, microsecond=0)
+        dots: dict[str, Any] = {}
+        if any(alone := _alone(values)):
+            shown = colour or more.get("line", {}).get("color") or more.get("fillcolor")
+            sizes = [_DOT if each else 0 for each in alone]
+            dots = {"mode": "lines+markers", "marker": {"color": shown, "size": sizes}}
         return {
             "type": "scatter", "mode": "lines", "name": name, "yaxis": y,
             "x": [self.local(begin + timedelta(minutes=i)) for i in range(len(values))],
             "y": list(values), "connectgaps": False, "line": {"color": colour, "width": 1.4},
             "hovertemplate": "%{x|%H:%M}: %{y:.3~g}<extra>" + name + "</extra>",
-        } | more  # fmt: skip
+        } | dots | more  # fmt: skip
 
     def figure(self, marks: list[dict[str, Any]], shapes: list[dict[str, Any]]) -> dict[str, Any]:
         """The whole."""
@@ -123,6 +129,15 @@ class Sheet:
             }
             | self.axes,
         }
+
+
+def _alone(values: Sequence[float | None]) -> list[bool]:
+    """Which values have no known neighbour: neither a line nor an area would draw them."""
+    padded = [None, *values, None]
+    return [
+        value is not None and padded[place] is None and padded[place + 2] is None
+        for place, value in enumerate(values)
+    ]
 
 
 def _head(y: float, title: str, note: str, left: int) -> dict[str, Any]:

@@ -46,6 +46,26 @@ def test_a_minute_without_firsts_has_no_ratio() -> None:
     assert trace(figure, "spent, %")["y"] == [None]
 
 
+def test_a_minute_between_two_gaps_is_a_dot() -> None:
+    """A line needs two points: a circuit with a call every few minutes had empty charts."""
+    minutes = [Minute(SINCE + timedelta(minutes=m), 10, 1, 1) for m in (1, 3, 4)]
+    until = SINCE + timedelta(minutes=6)
+    figure = series_figure.budget(minutes, SINCE, until, 100, LONDON)
+    for name in ("wanted, %", "spent, %"):
+        found = trace(figure, name)
+        assert found["mode"] == "lines+markers"
+        assert found["marker"]["size"] == [0, 4, 0, 0, 0, 0]
+        assert found["marker"]["color"].startswith("--")
+    assert trace(figure, "refused/s")["marker"] == {"color": "--open-fill"}
+
+
+def test_minutes_side_by_side_have_no_dots() -> None:
+    minutes = [Minute(SINCE + timedelta(minutes=m), 10, 1, 1) for m in range(3)]
+    figure = series_figure.budget(minutes, SINCE, SINCE + timedelta(minutes=3), 100, LONDON)
+    assert trace(figure, "spent, %")["mode"] == "lines"
+    assert "marker" not in trace(figure, "spent, %")
+
+
 @pytest.mark.django_db
 def test_a_budget_counts_only_what_it_is_about() -> None:
     chat, batch = builders.gateway("chat"), builders.gateway("batch")
