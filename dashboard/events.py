@@ -21,7 +21,7 @@ from controlplane.models import (
 )
 from controlplane.reports.transitions import TransitionLine
 from dashboard import present
-from dashboard.why import CAUSES
+from dashboard.why import cause_words
 
 MOST = 100
 _VERDICTS = {
@@ -105,11 +105,11 @@ def moved(lines: Sequence[TransitionLine]) -> list[Event]:
     ):
         members = list(same)
         tone = _STATES.get(after, "unk")
-        by, took = members[0].slot, (members[0].at - members[-1].at).total_seconds()
+        by, took = members[0].instance, (members[0].at - members[-1].at).total_seconds()
         words = cause
         if len(members) > 1:
-            slots = {line.slot for line in members}
-            by = present.count(len(slots), "instance")
+            instances = {line.instance for line in members}
+            by = present.count(len(instances), "instance")
             words = f"{cause}; {len(members)} times within {present.age(took)}"
         glyph = _STATES.get(after, "unknown")
         found.append(Event(members[0].at, f"{before} → {after}", glyph, tone, by, words))
@@ -117,7 +117,7 @@ def moved(lines: Sequence[TransitionLine]) -> list[Event]:
 
 
 def _cause(line: TransitionLine) -> str:
-    words = CAUSES.get(line.cause, line.cause)
+    words = cause_words(line.cause, line.to_state)
     if line.calls:
         words += f": {line.failures:,} of {line.calls:,} calls failed"
     return f"{words}, under {line.mode}" if line.mode != "Auto" else words

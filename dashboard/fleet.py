@@ -31,6 +31,11 @@ class Member:
         return self.row.slot
 
     @property
+    def full_name(self) -> str:
+        """With its gateway, for a page of several: slots of two gateways may have one name."""
+        return f"{self.gateway.name}/{self.row.slot}"
+
+    @property
     def reachable(self) -> bool:
         """In contact within the last 30 s."""
         return self.verdict.sync is not Sync.UNREACHABLE

@@ -67,11 +67,11 @@ def lanes(incident: Incident) -> list[Lane]:
 
 
 def instances(incident: Incident, circuit_id: int) -> list[Lane]:
-    """One lane for each instance that has the circuit, by its slot."""
+    """One lane for each instance that has the circuit."""
     found = []
     for breaker in _breakers(incident).get(circuit_id, []):
         spans = _with_gaps(breaker.spans, incident.since, min(incident.until, incident.at))
-        found.append(Lane(breaker.presence.slot, tuple(spans), circuit_id))
+        found.append(Lane(breaker.presence.name, tuple(spans), circuit_id))
     return found
 
 
@@ -92,7 +92,7 @@ def silences(incident: Incident) -> list[Lane]:
         until = min(until, presence.over_at or until, end)
         if silent < until:
             gap = Span(max(presence.last_seen_at, incident.since), until, "gap")
-            found.append(Lane(presence.slot, (gap,)))
+            found.append(Lane(presence.name, (gap,)))
     return found
 
 

@@ -20,7 +20,7 @@ CAUSES = {
     "SlowCalls": "too many slow calls",
     "ProbeFailed": "its probe failed",
     "Stuck": "half open without an answer",
-    "Sibling": "a worker of the same host opened",
+    "Sibling": "a worker of the same host went first",
     "OverrideExpired": "an override ended",
     "OverrideReleased": "an override was released",
     "OpenPeriodOver": "the open period is over",
@@ -30,7 +30,15 @@ CAUSES = {
     "Boot": "since its instance started",
 }
 
+_FOLLOWED = {"Open": "opened", "Closed": "closed", "Ramping": "closed"}
 SLOW = "Slow:"
+
+
+def cause_words(cause: str, state: str) -> str:
+    """Why a breaker went into this state. A sibling is followed into Open and into Closed."""
+    if cause == "Sibling" and state in _FOLLOWED:
+        return f"a worker of the same host {_FOLLOWED[state]}"
+    return CAUSES.get(cause, cause)
 
 
 def line(facts: CircuitFacts) -> dict[str, str | None]:
@@ -112,19 +120,19 @@ def _why_open(facts: CircuitFacts) -> tuple[str, str]:
             f"{present.failure(failures / calls)} failed",
             f"of {calls:,} when it opened{_reasons(facts)}",
         )
-    words = CAUSES.get(cause, cause)
-    return words[:1].upper() + words[1:], _reasons(facts).removeprefix(": ")
+    words, reasons = cause_words(cause, "Open"), _reasons(facts).removeprefix(": ")
+    return words[:1].upper() + words[1:] + (":" if reasons else ""), reasons
 
 
 def _why_recovering(facts: CircuitFacts) -> tuple[str, str]:
     if any(b.state.stuck for b in facts.breakers):
-        return "Stuck", "half open, and no probe has answered"
+        return "Stuck:", "half open, and no probe has answered"
     if facts.states["HalfOpen"]:
         return (
             "Probing",
             f"on {present.count(facts.states['HalfOpen'], 'instance')}{_reasons(facts)}",
         )
-    return "Closed again", "calls are let back in steps"
+    return "Closed again:", "calls are let back in steps"
 
 
 def _why_troubled(facts: CircuitFacts) -> tuple[str, str]:

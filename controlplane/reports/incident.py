@@ -104,6 +104,11 @@ class Presence(Struct, frozen=True, array_like=True):
     last_seen_at: datetime
     over_at: datetime | None
 
+    @property
+    def name(self) -> str:
+        """With its gateway: slots of two gateways may have one name."""
+        return f"{self.gateway}/{self.slot}"
+
 
 class Hand(Struct, frozen=True, kw_only=True):
     """An override that was in force for some of the stretch."""

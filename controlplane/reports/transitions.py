@@ -33,6 +33,11 @@ class TransitionLine:
     consecutive: int
     next_probe_at: datetime | None
 
+    @property
+    def instance(self) -> str:
+        """With its gateway: slots of two gateways may have one name."""
+        return f"{self.gateway}/{self.slot}"
+
 
 def of_circuit(circuit_id: int) -> list[TransitionLine]:
     """The circuit's newest transitions."""

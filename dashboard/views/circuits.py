@@ -34,7 +34,7 @@ from dashboard.views import circuit_spec
 from dashboard.views.incident import href
 from dashboard.views.page import PLOTLY_STYLES, person_of, room, show, zone_of
 from dashboard.views.providers import status_page
-from dashboard.why import CAUSES, local_words, observed_words
+from dashboard.why import cause_words, local_words, observed_words
 
 _NEWEST = 12  # transitions beside the status; the rest stands among the events
 
@@ -171,7 +171,7 @@ def _as_object(request: HttpRequest, row: Circuit, at: datetime) -> dict[str, An
     return {
         "object": objects.page(body, "circuits", happened, site),
         "rulings": report.rulings(),
-        "transitions": [(line, CAUSES.get(line.cause, line.cause)) for line in lines[:_NEWEST]],
+        "transitions": [(t, cause_words(t.cause, t.to_state)) for t in lines[:_NEWEST]],
         "transitions_count": len(lines),
         "overrides": about,
     }
@@ -212,7 +212,7 @@ class Line:
 def _breakers(facts: CircuitFacts) -> list[Line]:
     order = ["Rejected", LOCAL, "Unsupported", "Stale", "Unreachable", "Unknown", "Applying"]
     lines = [_line(b) for b in [*facts.breakers, *facts.silent]]
-    return sorted(lines, key=lambda line: (_place(order, line.sync), line.b.member.name))
+    return sorted(lines, key=lambda line: (_place(order, line.sync), line.b.member.full_name))
 
 
 def _line(b: Breaker) -> Line:
@@ -222,7 +222,7 @@ def _line(b: Breaker) -> Line:
     if b.local is not None:
         why = local_words(b.local)
     # Under a hand the breaker's own last cause explains nothing of what is seen.
-    cause = "" if b.state.mode != "Auto" else CAUSES.get(b.state.cause, b.state.cause)
+    cause = "" if b.state.mode != "Auto" else cause_words(b.state.cause, b.observed)
     return Line(b, str(b.enforcement), tone, glyph, sync_tone, sync_glyph, why, cause)
 
 

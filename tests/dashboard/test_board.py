@@ -13,7 +13,7 @@ from controlplane.models import Circuit, Instance
 from controlplane.reports import wall
 from dashboard.board import Board, compose, density
 from dashboard.cards import Fields, iso
-from dashboard.why import CAUSES
+from dashboard.why import CAUSES, cause_words
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -274,6 +274,25 @@ def test_the_soonest_probe_of_the_open_breakers_is_next() -> None:
 
 def test_every_cause_of_a_breaker_has_words() -> None:
     assert {cause.value for cause in Cause} == CAUSES.keys()
+
+
+def test_a_sibling_is_followed_into_closed_too() -> None:
+    """A table of transitions said of ``HalfOpen → Closed`` that a worker of the host opened."""
+    assert cause_words("Sibling", "Open") == "a worker of the same host opened"
+    assert cause_words("Sibling", "Closed") == "a worker of the same host closed"
+    assert cause_words("Sibling", "Ramping") == "a worker of the same host closed"
+    assert cause_words("ProbeFailed", "Open") == "its probe failed"
+    assert cause_words("Unheard", "Open") == "Unheard"
+
+
+def test_what_follows_a_whole_clause_comes_after_a_colon() -> None:
+    [one, *_] = three_instances()
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit, "Open", cause="ProbeFailed")
+    builders.rollup(one.gateway, circuit, attempts=3, firsts=3, failed=3)
+    builders.attempts(one, circuit, 3, reason="overloaded")
+    card = card_of(board(), circuit)
+    assert (card["why_strong"], card["why"]) == ("Its probe failed:", "overloaded")
 
 
 def test_a_forced_circuit_is_open_since_the_hand_not_since_its_process_began() -> None:

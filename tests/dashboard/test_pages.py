@@ -414,3 +414,17 @@ def test_odd_queries_are_no_errors(viewer: Client) -> None:
         viewer.get("/overrides/new?minutes=zz&mode=%00&selector=%3D%3D&provider=%00").status_code
         == 200
     )
+
+
+def test_instances_of_two_gateways_with_one_slot_are_told_apart(oncall: Client) -> None:
+    circuit = builders.circuit()
+    for name in ("chat", "batch"):
+        one = builders.instance(builders.gateway(name), slot="host/0")
+        builders.circuit_state(one, circuit, "Open", cause="Sibling")
+        builders.transition(one, circuit, "Open", builders.ago(5), cause="Sibling")
+    text = oncall.get(f"/circuits/{builders.name_of(circuit)}").content.decode()
+    for name in ("chat/host/0", "batch/host/0"):
+        assert f"<b>{name}</b>" in text
+        assert f"<td>{name}</td>" in text
+    # The events of both are one line, which counted slots and so said that it was one instance.
+    assert "2 instances" in text[text.index('id="events"') :]

@@ -85,7 +85,7 @@ def test_a_silent_instance_is_a_gap_from_its_last_word() -> None:
 def test_what_was_forgotten_before_the_stretch_is_not_silent_in_it() -> None:
     read = incident(instances=[presence(1, last=-61), presence(2, last=-59)])
     assert [(lane.name, spans(lane)) for lane in timeline.silences(read)] == [
-        ("chat/2", [(0, 60, "gap")])
+        ("chat/chat/2", [(0, 60, "gap")])
     ]
 
 
