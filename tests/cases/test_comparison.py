@@ -55,6 +55,10 @@ from .comparison import compare
         ),
         ({"shown": "marked stale or disconnected"}, {}, {}, []),
         ({"shown": "open"}, {}, {}, ["shown"]),
+        ({"shown": "stale; colours fade after 10 s, as one reads it."}, {}, {}, []),
+        ({"at": "2026-03-29T01:30:00+01:00"}, {}, {}, ["at"]),
+        ({"cost": "<£0.01"}, {"cost": Decimal("0.001")}, {}, ["cost"]),
+        ({"n_at_least": 5}, {"n": None}, {}, ["n_at_least"]),
     ],
 )
 def test_compare_finds_exactly_the_wrong_places(
