@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from zoneinfo import ZoneInfo
 
+from controlplane.domain.pricing import EXACT
+
 NOT_KNOWN = "–"
 
 
@@ -18,10 +20,10 @@ def money(gbp: Decimal | None) -> str:
     if gbp is None:
         return NOT_KNOWN
     if gbp < 0:
-        return f"-{money(-gbp)}"
+        return f"-{money(gbp.copy_negate())}"
     if gbp == 0:
         return "0p"
-    pence = gbp * 100
+    pence = EXACT.multiply(gbp, Decimal(100))
     if pence < Decimal("0.05"):
         return "<0.1p"
     if (tenths := _rounded(pence, "0.1")) < 10:
@@ -32,7 +34,8 @@ def money(gbp: Decimal | None) -> str:
 
 
 def _rounded(value: Decimal, step: str) -> Decimal:
-    return value.quantize(Decimal(step), ROUND_HALF_UP)
+    # The usual context holds 28 digits and raises beyond: one mistyped price took the page away.
+    return value.quantize(Decimal(step), ROUND_HALF_UP, EXACT)
 
 
 def number(value: float) -> str:

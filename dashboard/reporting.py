@@ -13,6 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import reduce
 
 from controlplane.domain.calendar import Week
+from controlplane.domain.pricing import EXACT
 from controlplane.reports.figures import Figures, Known
 from controlplane.reports.weekly import Line, Rate, Report
 from dashboard.present import NOT_KNOWN, count, money
@@ -74,16 +75,21 @@ def per_task(gbp: Decimal | None) -> str:
         return "0p"
     if gbp >= 1:
         return pounds(gbp, 3)
-    pence = (gbp * 100).quantize(Decimal("0.001"), ROUND_HALF_UP)
+    pence = _rounded(EXACT.multiply(gbp, Decimal(100)), 3)
     return f"{pence}p" if pence else "<0.001p"
 
 
 def pounds(gbp: Decimal, places: int) -> str:
     """Pounds rounded once, here: ``£0.01``; what would round to nothing says so: ``<£0.01``."""
-    shown = gbp.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+    shown = _rounded(gbp, places)
+    sign = "-" if gbp < 0 else ""
     if gbp and not shown:
-        return f"<£{Decimal(1).scaleb(-places):f}"
-    return f"-£{-shown:,}" if shown < 0 else f"£{shown:,}"
+        return f"{sign}<£{Decimal(1).scaleb(-places):f}"
+    return f"{sign}£{shown.copy_abs():,}"
+
+
+def _rounded(value: Decimal, places: int) -> Decimal:
+    return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, EXACT)
 
 
 def share(ratio: float | None) -> str:

@@ -1,15 +1,18 @@
 """Who may log in, and how often one may guess.
 
 Invariant: a guess is counted before the password is looked at, so parallel guesses are not free. An
-account and an address have a bucket each; a browser in which that person has logged in before has
-its own, so that nobody can lock out the person on call by guessing at their name.
+account and an address (of IPv6 its /64) have a bucket each; a browser in which that person has
+logged in before has its own, so that nobody can lock out the person on call by guessing at their
+name.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 from django.contrib.auth import authenticate
@@ -26,6 +29,7 @@ DEVICE_TRIES: Final = 10
 DEVICE_COOKIE: Final = "switchgear_device"
 DEVICE_DAYS: Final = 90
 _SALT = "switchgear.device"
+_WITH_PORT = re.compile(r"\[(?P<v6>[^\]]+)\](?::\d*)?|(?P<v4>[0-9.]+):\d*")
 
 _COUNT = """
 INSERT INTO sign_in_tries AS t (bucket, tries, window_began_at) VALUES (%(bucket)s, 1, %(now)s)
@@ -70,11 +74,30 @@ def client_address(remote: str, forwarded_for: str, trusted_proxies: int) -> str
     if trusted_proxies < 1:
         return remote
     hops = [hop.strip() for hop in forwarded_for.split(",") if hop.strip()]
-    return hops[-min(trusted_proxies, len(hops))][:64] if hops else remote
+    return _without_port(hops[-min(trusted_proxies, len(hops))])[:64] if hops else remote
+
+
+def _without_port(hop: str) -> str:
+    """Some proxies write the caller's port too, which is another with each connection."""
+    found = _WITH_PORT.fullmatch(hop)
+    return (found["v6"] or found["v4"]) if found else hop
 
 
 def _buckets(name: str, address: str) -> Mapping[str, int]:
-    return {f"account:{name.lower()}": ACCOUNT_TRIES, f"address:{address}": ADDRESS_TRIES}
+    return {f"account:{name.lower()}": ACCOUNT_TRIES, f"address:{_block(address)}": ADDRESS_TRIES}
+
+
+def _block(address: str) -> str:
+    """What one caller can choose addresses from: of IPv6 a whole /64, which every host is given."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv4Address):
+        return str(found)
+    if found.ipv4_mapped:
+        return str(found.ipv4_mapped)
+    return str(IPv6Address(int(found) >> 64 << 64)) + "/64"
 
 
 def _count(buckets: Mapping[str, int], now: datetime) -> None:

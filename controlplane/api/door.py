@@ -52,6 +52,17 @@ def address_of(request: HttpRequest) -> str:
 
 
 def authenticate(request: HttpRequest) -> Actor:
+    """The actor, who must be an operator to write. Raises what ``identify`` does, ``Forbidden``.
+
+    The role comes before the body: who may not write is told so, and not what the body lacks.
+    """
+    actor = identify(request)
+    if request.method not in {"GET", "HEAD"}:
+        actor.must_be(Role.OPERATOR, "change anything")
+    return actor
+
+
+def identify(request: HttpRequest) -> Actor:
     """The actor of a request. ``Unauthenticated``, ``Forbidden`` (CSRF) or 400 otherwise."""
     if any(name.lower() in _IN_URL for name in request.GET):
         raise Problem(
@@ -91,7 +102,7 @@ def _refuse_nul(request: HttpRequest) -> None:
 
 def admin(request: HttpRequest) -> Actor:
     """The actor, who must be an admin."""
-    actor = authenticate(request)
+    actor = identify(request)
     actor.must_be(Role.ADMIN, "do this")
     return actor
 

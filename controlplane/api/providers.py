@@ -15,7 +15,7 @@ from pydantic import Field
 from controlplane.actions import providers
 from controlplane.actions.targets import known_circuits
 from controlplane.api.bodies import Envelope, Strict, version_of
-from controlplane.api.door import answer
+from controlplane.api.door import admin, answer
 from controlplane.api.overrides import actor_of
 from controlplane.models import Provider
 
@@ -53,7 +53,7 @@ def get_provider(request: HttpRequest, name: str) -> HttpResponse:
     return _answer(name, row)
 
 
-@router.put("/{name}", summary="Record a provider's status page")
+@router.put("/{name}", summary="Record a provider's status page", auth=admin)
 def put_provider(request: HttpRequest, name: str, payload: ProviderIn) -> HttpResponse:
     """Needs admin. A record that exists is changed only under its resourceVersion."""
     header = request.headers.get("If-Match")

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
+from ninja.constants import NOT_SET
 from pydantic import ValidationError
 
 from controlplane.actions import budgets, policies, revisions, routes
@@ -19,10 +20,10 @@ from controlplane.actions._settings import Settings
 from controlplane.actions.targets import nearest
 from controlplane.api import objects, setting_objects
 from controlplane.api.bodies import RollbackIn, SettingHead, SettingIn, version_of
-from controlplane.api.door import answer, snake
+from controlplane.api.door import admin, answer, snake
 from controlplane.api.overrides import actor_of
 from controlplane.errors import InvalidInput, NotFound
-from controlplane.models import BreakerPolicy, RetryBudget, Revision, Route
+from controlplane.models import BreakerPolicy, RetryBudget, Revision, Role, Route
 from controlplane.reports import fleet, progress
 
 _Row = BreakerPolicy | RetryBudget | Route
@@ -70,6 +71,7 @@ def router_of(path: str) -> Router:
     """The routes of one kind of setting."""
     kind = _KINDS[path]
     router = Router(tags=[path])
+    writer = _writer(kind)
 
     @router.get("", summary=f"List {path}", operation_id=f"list_{path}")
     def list_settings(request: HttpRequest) -> HttpResponse:
@@ -85,15 +87,17 @@ def router_of(path: str) -> Router:
     def get_setting(request: HttpRequest, name: str) -> HttpResponse:
         return _answer(_found(kind, name))
 
-    @router.put("/{name}", summary="Create or replace", operation_id=f"put_{path}")
+    @router.put("/{name}", summary="Create or replace", operation_id=f"put_{path}", auth=writer)
     def put_setting(request: HttpRequest, name: str, payload: SettingIn) -> HttpResponse:
         return _write(request, kind, name, payload, merge=False)
 
-    @router.patch("/{name}", summary="Change some numbers", operation_id=f"patch_{path}")
+    @router.patch(
+        "/{name}", summary="Change some numbers", operation_id=f"patch_{path}", auth=writer
+    )
     def patch_setting(request: HttpRequest, name: str, payload: SettingIn) -> HttpResponse:
         return _write(request, kind, name, payload, merge=True)
 
-    @router.delete("/{name}", summary="Remove", operation_id=f"delete_{path}")
+    @router.delete("/{name}", summary="Remove", operation_id=f"delete_{path}", auth=writer)
     def delete_setting(request: HttpRequest, name: str, reason: str = "") -> HttpResponse:
         version = _version(request, None)
         if version is None:
@@ -111,8 +115,14 @@ def router_of(path: str) -> Router:
     return router
 
 
+def _writer(kind: _Kind) -> Any:
+    """Who may write a kind: an admin, or whom the door lets write anyway."""
+    return admin if kind.settings.role is Role.ADMIN else NOT_SET
+
+
 def _add_revisions(router: Router, path: str, kind: _Kind) -> None:
     """History, rollback and apply."""
+    writer = _writer(kind)
 
     @router.get("/{name}/history", summary="Every generation", operation_id=f"history_{path}")
     def get_history(request: HttpRequest, name: str) -> HttpResponse:
@@ -122,7 +132,10 @@ def _add_revisions(router: Router, path: str, kind: _Kind) -> None:
         return answer(objects.many(kind.name, found, Revision.objects.get(id=1).value))
 
     @router.post(
-        "/{name}/rollback", summary="Write an earlier form again", operation_id=f"rollback_{path}"
+        "/{name}/rollback",
+        summary="Write an earlier form again",
+        operation_id=f"rollback_{path}",
+        auth=writer,
     )
     def post_rollback(request: HttpRequest, name: str, payload: RollbackIn) -> HttpResponse:
         row = revisions.rollback(
@@ -136,7 +149,12 @@ def _add_revisions(router: Router, path: str, kind: _Kind) -> None:
         )
         return _answer(row)
 
-    @router.post("/{name}/apply", summary="Lay a file over it", operation_id=f"apply_{path}")
+    @router.post(
+        "/{name}/apply",
+        summary="Lay a file over it",
+        operation_id=f"apply_{path}",
+        auth=writer,
+    )
     def post_apply(
         request: HttpRequest,
         name: str,

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 Cell = str | int | float | Decimal | None
-# Some programs skip leading blanks, read full-width signs, or begin a cell at a tab or line break.
-_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
+# Some programs skip leading blanks and letters without width (a byte order mark), read full-width
+# signs, or begin a cell at a tab or line break.
+_FORMULA = re.compile(r"[\s\ufeff\u200b-\u200f\u202a-\u202e\u2060-\u2069]*[=+\-@＝＋－＠]|[\t\r\n]")
 
 
 def cell(value: Cell) -> str:

@@ -1,6 +1,7 @@
 """The people's API over HTTP: shapes, versions, doors, and errors that name their field."""
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.test import Client
 from controlplane.actions import gateways, overrides, routes, tokens
 from controlplane.actions.actor import SYSTEM
 from controlplane.actions.bootstrap import Secrets, bootstrap
+from controlplane.api.v1 import api
 from controlplane.models import (
     AuditEntry,
     CircuitState,
@@ -516,6 +518,30 @@ def test_a_viewer_writes_nothing(viewer: Caller) -> None:
         assert viewer(method, path, body).status_code == 403, path
     assert AuditEntry.objects.count() == before
     assert viewer("GET", "/overrides").status_code == 200
+
+
+def _writes() -> list[tuple[str, str]]:
+    """Every route by which a person writes, with something in each place of its path."""
+    return [
+        (method.upper(), re.sub(r"\{(\w+)\}", r"1", path.removeprefix("/api/v1")))
+        for path, item in api.get_openapi_schema()["paths"].items()
+        for method, said in item.items()
+        if method in ("post", "put", "patch", "delete")
+        and said.get("security") != [{"gatewayToken": []}]
+    ]
+
+
+ADMINS = r"/(tokens|people|routes|providers)(/.*)?|/gateways.*"
+
+
+def test_a_role_is_looked_at_before_the_body(viewer: Caller, operator: Caller) -> None:
+    """A body that nobody could read is no reason to say anything else."""
+    writes = _writes()
+    assert len(writes) > 30
+    for method, path in writes:
+        assert viewer(method, path, [{"": 1}]).status_code == 403, (method, path)
+        if re.fullmatch(ADMINS, path):
+            assert operator(method, path, [{"": 1}]).status_code == 403, (method, path)
 
 
 def test_the_door(operator: Caller) -> None:

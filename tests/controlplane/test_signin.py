@@ -4,7 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.actions.signin import ACCOUNT_TRIES, WINDOW, client_address, sign_in
+from controlplane.actions.signin import (
+    ACCOUNT_TRIES,
+    ADDRESS_TRIES,
+    WINDOW,
+    client_address,
+    sign_in,
+)
 from controlplane.errors import Problem, Unauthenticated
 from controlplane.models import SignInTries
 from tests import builders
@@ -131,9 +137,33 @@ def test_an_inactive_person_stays_out() -> None:
         ("10.0.0.1", "203.0.113.1", 3, "203.0.113.1"),
         ("10.0.0.1", "", 1, "10.0.0.1"),
         ("10.0.0.1", " , ", 1, "10.0.0.1"),
+        ("10.0.0.1", "203.0.113.1:4711", 1, "203.0.113.1"),
+        ("10.0.0.1", "[2001:db8::1]:4711", 1, "2001:db8::1"),
+        ("10.0.0.1", "[2001:db8::1]", 1, "2001:db8::1"),
+        ("10.0.0.1", "2001:db8::1", 1, "2001:db8::1"),
+        ("10.0.0.1", "unknown", 1, "unknown"),
+        ("10.0.0.1", "[]:1", 1, "[]:1"),
     ],
 )
 def test_the_address_is_counted_from_the_right(
     remote: str, forwarded: str, proxies: int, address: str
 ) -> None:
     assert client_address(remote, forwarded, proxies) == address
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        [f"2001:db8:0:7::{n:x}" for n in range(1, 52)],
+        [*["::ffff:203.0.113.1", "203.0.113.1"] * 25, "203.0.113.1"],
+    ],
+)
+def test_addresses_that_one_caller_can_choose_from_are_one(addresses: list[str]) -> None:
+    said = [attempt(f"guess-{n}", address=address) for n, address in enumerate(addresses)]
+    assert said == ["wrong"] * ADDRESS_TRIES + ["wait"]
+
+
+def test_a_neighbour_in_another_network_has_tries_of_their_own() -> None:
+    for n in range(ADDRESS_TRIES + 1):
+        attempt(f"guess-{n}", address=f"2001:db8:0:7::{n:x}")
+    assert attempt("ben", address="2001:db8:0:8::1") == "in"

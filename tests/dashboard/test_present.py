@@ -135,3 +135,9 @@ def test_a_name_in_two_parts_is_whole_and_the_part_that_stays_is_short(name: str
 )
 def test_a_sentence_is_clipped_at_its_end(width: int, shown: str) -> None:
     assert present.clipped("it is slow", width) == shown
+
+
+def test_an_amount_beyond_the_usual_context_is_shown_and_no_error() -> None:
+    written = "£99,999,999,999,999,999,999,999,999.99"
+    assert present.money(Decimal("99999999999999999999999999.99")) == written
+    assert present.money(Decimal("-99999999999999999999999999.99")) == f"-{written}"

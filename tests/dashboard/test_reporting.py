@@ -183,3 +183,16 @@ def test_a_name_with_tags_in_it_is_drawn_as_it_is() -> None:
     for bars in drawn["data"]:
         assert "<a" not in bars["customdata"][0]
         assert "%{y}" not in bars["hovertemplate"]
+
+
+@pytest.mark.parametrize(
+    ("gbp", "places", "words"),
+    [
+        ("-0.004", 2, "-<£0.01"),
+        ("-1234.5", 2, "-£1,234.50"),
+        ("0", 2, "£0.00"),
+        ("99999999999999999999999999.015", 2, "£99,999,999,999,999,999,999,999,999.02"),
+    ],
+)
+def test_pounds_keep_their_sign_and_every_digit(gbp: str, places: int, words: str) -> None:
+    assert reporting.pounds(Decimal(gbp), places) == words

@@ -14,7 +14,11 @@ from controlplane.reports.spreadsheet import cell, document, plain
 
 
 @pytest.mark.parametrize(
-    "text", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", " =1", "＝1", "  @x"]
+    "text",
+    [
+        *("=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", " =1", "＝1", "  @x"),
+        *("\ufeff=1", "\u200b=1", "\u2060 \u200e@x", "\u202e-1"),
+    ],
 )
 def test_a_formula_becomes_text(text: str) -> None:
     assert cell(text) == f"'{text}"
