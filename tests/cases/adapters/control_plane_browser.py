@@ -9,10 +9,12 @@ waited for: what counts is how long the page needs after the last event.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.db import connection
@@ -149,6 +151,8 @@ def _play(screen: Screen, event: dict[str, Any], states: dict[str, str]) -> None
         screen.relay.cut = False
         screen.at = time.monotonic()
     elif kind == "snapshot":
+        if not screen.relay.snapshots:
+            screen.settle(states)
         assert screen.relay.route is not None
         screen.relay.route.send(_older(screen.relay.snapshots[0]))
         screen.at = time.monotonic()
@@ -156,6 +160,14 @@ def _play(screen: Screen, event: dict[str, Any], states: dict[str, str]) -> None
         screen.relay.muted = kind == "tab_hidden"
         screen.at = time.monotonic()
         page.evaluate(_HIDE, kind == "tab_hidden")
+    elif kind in ("ws_silent", "ws_hang"):
+        # The socket stays open and nothing comes: the page must notice by itself.
+        screen.relay.muted = True
+        expect(page.locator("#stale")).to_be_visible(timeout=30_000)
+        screen.answer["shown_while_down"] = "marked stale or disconnected"
+    elif kind == "ws_resumed":
+        screen.relay.muted = False
+        screen.at = time.monotonic()
     elif kind != "page_loaded":
         raise LookupError(f"no part plays the event {kind!r} yet")
 
@@ -207,7 +219,7 @@ _SHOWN_TEXT = """body => {
 def xss(case: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
     """Put the value where the case says, and look at every page that shows it."""
     field, value = case["input"]["field"], case["input"]["value"]
-    if field == "provider_status_url":
+    if field in ("provider_status_url", "status_url"):
         return _status_url(case, request)
     with _screen(request) as screen:
         dialogs: list[str] = []
@@ -229,32 +241,59 @@ def xss(case: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def _placed(screen: Screen, field: str, value: str) -> list[str]:
+    """Put the value there; the pages that show it."""
     name = {"provider": "openai", "model": "gpt-4o", "region": "eu"}
     if field in name:
         circuit = builders.circuit(**(name | {field: value}))
         builders.circuit_state(screen.one, circuit, "Open")
         return ["/", "/circuits"]
-    if field in ("reason", "override_reason"):
-        circuit = builders.circuit()
-        builders.circuit_state(screen.one, circuit, "Open")
+    circuit = builders.circuit()
+    builders.circuit_state(screen.one, circuit, "Open")
+    if field in ("reason", "override_reason", "ticket", "note", "annotation"):
         builders.override("ObserveOnly", provider="openai", reason=value)
         builders.audit_entry(reason=value)
         return ["/overrides", "/audit", "/incident"]
+    if field in ("gateway", "gateway_name", "slot", "instance", "hostname", "host"):
+        screen.one.slot = value
+        screen.one.save()
+        return ["/gateways/demo"]
+    if field in ("tenant", "tenant_id"):
+        builders.attempts(screen.one, circuit, 1, task="t-1", tenant=value)
+        return [f"/tasks/t-1?gateway=demo&tenant={quote(value)}"]
+    if field in ("error_message", "error", "message", "detail"):
+        _kept_aside(screen.one, value)
+        return ["/telemetry"]
     raise LookupError(f"no part shows the field {field!r} yet")
+
+
+def _kept_aside(one: Instance, reason: str) -> None:
+    """An event that could not be stored, with words of its sender."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO dead_letter"
+            " (gateway_id, instance_id, seq, index, received_at, reason, body)"
+            " VALUES (%s, %s, 1, 0, now(), %s, %s)",
+            [one.gateway_id, one.pk, reason, reason.encode()],
+        )
 
 
 def cswsh(case: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Any]:
     """Open the socket with the case's origin and cookie; accepted means that data came."""
     web: WebProcess = request.getfixturevalue("web")
     given = case["input"]
-    origin, allowed = given["handshake"]["origin"], given.get("allowed_host")
+    origin, allowed = given["handshake"].get("origin"), given.get("allowed_host")
     if allowed and origin in (f"https://{allowed}", f"http://{allowed}"):
         origin = web.url  # the case's own host is ours
     headers = {}
-    if given["handshake"]["cookie"] is not None:
+    cookie = given["handshake"].get("cookie")
+    if cookie is not None:
         client = Client()
         client.force_login(builders.product_person("oncall"))
         headers["Cookie"] = session_cookie(web, client)
+        if re.search("expired|logged_out|ended|revoked", cookie):
+            client.logout()
+        elif not cookie.startswith("valid"):
+            headers["Cookie"] = headers["Cookie"].partition("=")[0] + "=" + quote(cookie)
     connection.close()
     address = f"ws://127.0.0.1:{web.port}/ws/wall"
     try:
