@@ -111,9 +111,7 @@ class Proxy:
         asked_for = asked.read(await self._body(request))
         route = self._path.live.route(asked_for.model)
         if route is None:
-            text = f"this gateway has no route named {asked_for.model[:200]!r}"
-            kind = "invalid_request_error"
-            return answers.error(404, text, kind=kind, code="model_not_found", param="model")
+            return _no_route(asked_for.model)
         return await self._admitted(request, operation, asked_for, route, who)
 
     async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -146,6 +144,8 @@ class Proxy:
             if len(body) > most:
                 raise web.HTTPRequestEntityTooLarge(most)
             return body
+        if (request.content_length or 0) > most:
+            raise web.HTTPRequestEntityTooLarge(most)
         if request.headers.get("expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
@@ -221,7 +221,7 @@ class Proxy:
         names = self._path.live.routes()
         if name:
             if name not in names:
-                return _unknown(f"/v1/models/{name}")
+                return _no_route(name)
             return web.json_response(_model(name))
         return web.json_response({"object": "list", "data": [_model(one) for one in names]})
 
@@ -243,6 +243,12 @@ class Proxy:
 
 def _model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "switchgear"}
+
+
+def _no_route(name: str) -> web.Response:
+    text = f"this gateway has no route named {name[:200]!r}"
+    kind = "invalid_request_error"
+    return answers.error(404, text, kind=kind, code="model_not_found", param="model")
 
 
 def _unknown(path: str) -> web.Response:

@@ -69,6 +69,9 @@ class _Phase(Enum):
 _CHOOSE, _ASKED, _ADMITTED, _SENT, _FAILED, _RETRY, _OVER = _Phase
 _FIRST = Role.FIRST
 
+_EXPIRED = Refusal(Gate.POLICY, "expired")
+_NOT_APPROVED = Refusal(Gate.POLICY, "not_approved")
+
 
 class RequestLoop:
     """The state of one request. One task at a time; ``ValueError`` for an impossible plan."""
@@ -182,8 +185,7 @@ class RequestLoop:
                 self._visited.add(target.circuit)
                 self._retries_here = 0
                 return self._ask(target, now, rerouted=place > 0 and self.attempts == 0)
-            detail = "expired" if target.approved else "not_approved"
-            self._refuse(target, Refusal(Gate.POLICY, detail))
+            self._refuse(target, _EXPIRED if target.approved else _NOT_APPROVED)
         return self._exhausted(now, self.refusals[-1].refusal.gate if self.refusals else None)
 
     def _after_failure(self, now: float, u: float) -> Action:
@@ -214,6 +216,8 @@ class RequestLoop:
         longest = self._spec.max_wait_s
         if now + wait >= self._spec.deadline or (longest is not None and wait > longest):
             return Refusal(Gate.DEADLINE, "wait_too_long", now + wait)
+        if not self._sent_to.usable(now + wait):
+            return _EXPIRED
         refusal = self._grants.ask(self._sent_to.circuit, now)
         if refusal is None:
             self._held = True
@@ -225,6 +229,11 @@ class RequestLoop:
     def _wait_or_ask(self, now: float) -> Action:
         if now < self._wait_until:
             return Wait(self._wait_until - now, self._sent_to)
+        if not self._sent_to.usable(now):  # the driver slept too long
+            self._refuse(self._sent_to, _EXPIRED)
+            self._release(now)
+            self._phase = _CHOOSE
+            return self._choose(now)
         return self._ask(self._sent_to, now, rerouted=False)
 
     def _ask(self, target: Target, now: float, *, rerouted: bool) -> Action:

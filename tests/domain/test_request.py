@@ -201,6 +201,22 @@ def test_no_fallback_to_a_target_without_approval() -> None:
     assert circuits(loop, [BUSY, BUSY]) == ["a", "a"]
 
 
+@pytest.mark.parametrize("woken", [None, 5.0], ids=["its wait is too long", "slept too long"])
+def test_a_retry_too_is_only_made_while_the_approval_stands(woken: float | None) -> None:
+    until = Target(Circuit("d", "m"), approved_until=5.0)
+    budgets = Budgets(lambda level, subject: BudgetPolicy(500, min_per_second=1.0))
+    loop = RequestLoop(spec(until, B), budgets.of("acme"))
+    sent(loop, 0.0)
+    loop.observe(limited(3.0 if woken else 4.0), 1.0)
+    if woken:
+        assert loop.next(1.0, 0.0) == Wait(3.0, until)
+    assert sent(loop, woken or 1.0).target == B
+    assert [(c.target, c.refusal) for c in loop.refusals] == [
+        (until, Refusal(Gate.POLICY, "expired"))
+    ]
+    assert {balance.spent for _, _, balance in budgets.balances(5.0)} == {0}
+
+
 def test_an_accepted_operation_times_out_and_nothing_with_side_effects_is_run_twice() -> None:
     timeout = Verdict(Kind.RETRYABLE, "timeout", True, True, Scope.PROVIDER)
     loop = RequestLoop(spec(A, B, repeatable=False), Unlimited())

@@ -81,9 +81,9 @@ def test_every_request_keeps_its_limits_and_ends(
         if isinstance(action, Wait):
             assert now + action.seconds < spec.deadline
             assert action.seconds >= hint - 1e-9
-            now += action.seconds
+            now += action.seconds + data.draw(st.floats(0, 5))  # one may sleep too long
         elif isinstance(action, Ask):
-            assert action.target.approved
+            assert action.target.usable(now)
             asked.append(action.target.circuit)
             if data.draw(st.booleans()):
                 loop.admitted()

@@ -149,6 +149,17 @@ async def test_body_above_the_limit_is_413(tmp_path: Path) -> None:
         assert gateway.events == []
 
 
+@pytest.mark.parametrize("expect", [b"", b"expect: 100-continue\r\n"])
+async def test_what_is_announced_too_long_is_413_before_any_of_it_comes(
+    tmp_path: Path, expect: bytes
+) -> None:
+    async with running(tmp_path, limits="body_bytes = 2000") as gateway:
+        reader, writer = await connect(gateway.url)
+        writer.write((HEAD % 2001).replace(b"\r\n\r\n", b"\r\n" + expect + b"\r\n"))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+        writer.close()
+
+
 async def test_large_body_is_not_repeated_once_it_may_have_arrived(tmp_path: Path) -> None:
     async with running(tmp_path, limits="repeatable_bytes = 100") as gateway:
         gateway.fates(Fate.OVERLOADED)

@@ -165,6 +165,9 @@ async def test_models_are_the_routes(gateway: Running) -> None:
     models = [model.id async for model in gateway.client.models.list()]
     assert models == ["alone", "assistant", "unapproved"]
     assert (await gateway.client.models.retrieve("alone")).id == "alone"
+    async with gateway.http.get("/v1/models/nobody") as answer:
+        assert answer.status == 404
+        assert (await answer.json())["error"]["code"] == "model_not_found"
 
 
 async def test_health_and_readiness(gateway: Running) -> None:
