@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection
 
 from controlplane.domain.rollup import hour_of, minute_of
 from controlplane.ingest.rows import Item, Tables
@@ -25,7 +25,6 @@ LOCK = "hashtext('switchgear_watermarks')"
 _TASK_REACH = timedelta(days=8)
 _LONGEST_REQUEST = timedelta(days=1)
 _SHARE = f"SELECT pg_advisory_xact_lock_shared({LOCK})"
-_WATERMARKS = "SELECT grain, upto FROM rollup_watermark"
 # An update and no "do nothing": it holds the mark until commit, so that the job waits for us.
 _MARK = """
 INSERT INTO rollup_dirty AS d (grain, at)
@@ -70,20 +69,13 @@ class Watermarks:
     hour: datetime
 
 
-async def share(conn: AsyncConnection) -> AsyncCursor:
-    """Keep the watermarks where they are until commit; ``watermarks`` reads them off the cursor.
+async def share(conn: AsyncConnection) -> None:
+    """Keep the watermarks where they are until commit, also in a pipeline.
 
-    Call it in a pipeline: two statements, for the snapshot of the second must be taken after the
-    lock of the first.
+    Read them by a statement of its own after it (``facts``): its snapshot must be taken after this
+    lock.
     """
     await conn.execute(_SHARE)
-    return await conn.execute(_WATERMARKS)
-
-
-async def watermarks(shared: AsyncCursor) -> Watermarks:
-    """What ``share`` has found."""
-    found: dict[str, datetime] = dict(await shared.fetchall())
-    return Watermarks(found["minute"], found["hour"])
 
 
 def found_in(new: Tables, marks: Watermarks) -> Found:

@@ -1,4 +1,5 @@
-"""What every group must know of the database: its epoch, its revision, what gateways were told.
+"""What every group must know of the database: its epoch, its revision, what gateways were told, and
+what is derived of it.
 
 Invariant: a group is stored under the facts that its own transaction has read. It is prepared
 under those that were read before, which are nearly always the same, so nobody waits for them
@@ -13,9 +14,13 @@ from dataclasses import dataclass
 from psycopg import AsyncConnection, AsyncCursor
 
 from controlplane.ingest.arrays import array_of
+from controlplane.ingest.dirty import Watermarks
 
+# One statement for all: each costs the web process and Postgres a turn of their own.
 _FACTS = """
-SELECT g.id, r.epoch::text, r.value, COALESCE(c.generation, 0)
+SELECT g.id, r.epoch::text, r.value, COALESCE(c.generation, 0),
+    (SELECT upto FROM rollup_watermark WHERE grain = 'minute'),
+    (SELECT upto FROM rollup_watermark WHERE grain = 'hour')
 FROM revision r
 CROSS JOIN unnest(%s::int[]) AS g(id)
 LEFT JOIN gateway_config c ON c.gateway_id = g.id
@@ -32,10 +37,13 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The version, and the generation of each gateway that was asked for."""
+    """The version, the generation of each gateway that was asked for, and the watermarks, which
+    stay where they are only for who has called ``dirty.share`` before.
+    """
 
     version: Version
     generations: dict[int, int]
+    watermarks: Watermarks
 
 
 class Moved(Exception):
@@ -55,4 +63,6 @@ async def told(asked: AsyncCursor) -> Facts:
     """What ``ask`` has found."""
     rows = await asked.fetchall()
     assert rows, "the revision row is missing: run manage.py migrate"
-    return Facts(Version(rows[0][1], rows[0][2]), {row[0]: row[3] for row in rows})
+    _, epoch, revision, _, minute, hour = rows[0]
+    generations = {row[0]: row[3] for row in rows}
+    return Facts(Version(epoch, revision), generations, Watermarks(minute, hour))

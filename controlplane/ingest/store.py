@@ -69,20 +69,19 @@ async def store(
         # last of the transaction too.
         async with conn.pipeline():
             await conn.execute(_BEGIN)
+            await dirty.share(conn)
             asked = await facts.ask(conn, (one.origin.gateway_id for one in group))
-            shared = await dirty.share(conn)
             claim = await receipts.claim(conn, group)
         said = Said(await facts.told(asked), {})
         if said.facts.version != version:
             raise Moved(said.facts.version)
-        marks = await dirty.watermarks(shared)
         new, places = await claim.taken()
         receipts.check_told(group, places, said.facts)
         claimed = [one for one in group if key_of(one) in new]
         earlier = [one for one in group if key_of(one) not in new]
         said.receipts = await receipts.earlier(conn, earlier)
         if claimed:
-            await _store_new(conn, claimed, places, way, marks, said, end)
+            await _store_new(conn, claimed, places, way, said, end)
         else:
             _check_ended(await conn.execute(end), end)
     return said
@@ -93,7 +92,6 @@ async def _store_new(
     claimed: Sequence[Prepared],
     places: dict[int, Place],
     way: Way,
-    marks: dirty.Watermarks,
     said: Said,
     end: str,
 ) -> None:
@@ -104,7 +102,7 @@ async def _store_new(
     if appended.new is not tables:
         added = Early(lambda: rollup.additions(appended.new))
     appended.refused += gone
-    found = dirty.found_in(appended.new, marks)
+    found = dirty.found_in(appended.new, said.facts.watermarks)
     ended: AsyncCursor | None = None
     with named():
         async with conn.pipeline():
