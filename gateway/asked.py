@@ -6,9 +6,10 @@ as it came: every other value is kept as its raw bytes and never decoded.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from controlplane.domain.ceiling import ASSUMED_OUTPUT
 from controlplane.domain.usage import estimate_tokens
@@ -35,7 +36,7 @@ class Unreadable(Exception):
         self.field = field
 
 
-class Asked(NamedTuple):
+class Asked(Struct, frozen=True, gc=False):
     """What the caller asked. ``model`` is the route's name."""
 
     model: str

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
+from msgspec import Struct
 
 from controlplane.domain.classify import Fault
 from gateway.clock import Clock
@@ -58,7 +59,7 @@ class ClientGone(Exception):
     """The client closed its connection while something was being written to it."""
 
 
-class Limits(NamedTuple):
+class Limits(Struct, frozen=True, gc=False):
     """``provider_s``: the provider's own time for its whole answer, or a stream's first event.
 
     ``left_s``: the request's deadline, which may come before it.

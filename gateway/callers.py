@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from math import isfinite
-from typing import NamedTuple
 
+from msgspec import Struct
 from multidict import istr
 
 from gateway.admission import Priority
@@ -35,7 +35,7 @@ class Refused(Exception):
         self.field = field
 
 
-class Identity(NamedTuple):
+class Identity(Struct, frozen=True, gc=False):
     """One request's own words about itself. ``timeout_s``: the caller's whole patience."""
 
     tenant: str

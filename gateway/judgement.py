@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from controlplane.domain import usage
 from controlplane.domain.circuit import Circuit
@@ -22,7 +24,7 @@ from gateway.attempt import Limits, Seen
 from gateway.opaque import Opaque
 
 
-class Judgement(NamedTuple):
+class Judgement(Struct, frozen=True, gc=False):
     """One attempt, judged. ``rest_s``: for how long a good answer says its key must rest."""
 
     verdict: Verdict

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import aiohttp
 from aiohttp import StreamReader
@@ -24,6 +23,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
+from msgspec import Struct
 from multidict import istr
 from yarl import URL
 
@@ -52,7 +52,7 @@ _PASSED_ON = tuple(
 )
 
 
-class Call(NamedTuple):
+class Call(Struct, frozen=True, gc=False):
     """One attempt as it is sent, to ``path`` below the provider's base URL.
 
     Every attempt to a provider has the same ``idempotency_key``.

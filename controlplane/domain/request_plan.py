@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from controlplane.domain.backoff import BackoffPolicy
 from controlplane.domain.circuit import Circuit
 from controlplane.domain.gate import Gate, Refusal
+from controlplane.domain.value import value
 from controlplane.domain.verdict import Kind, Scope, Verdict
 
 
@@ -52,7 +53,8 @@ class Target:
         return self.approved and (self.approved_until is None or now < self.approved_until)
 
 
-class RequestSpec(NamedTuple):
+@value
+class RequestSpec:
     """One request's plan: targets in order of preference and the limits that all of them share.
 
     ``max_attempts`` counts every send, the first included. ``repeatable``: a second run has no

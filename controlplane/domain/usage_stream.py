@@ -45,6 +45,9 @@ _RAW = (bytes, bytearray)  # a union of both is made anew for each question
 _UNMEASURED = 16 * 1024
 
 
+_UNNAMED = Served()
+
+
 class StreamUsage:
     """What one stream says it used, and the size of what it delivered. Not shared by threads."""
 
@@ -72,7 +75,7 @@ class StreamUsage:
         self._unmeasured: list[bytes | bytearray] = []
         self._unmeasured_size = self._counted_until = 0
         self._first = b""
-        self._served = Served()
+        self._served = _UNNAMED
 
     def feed(self, data: Any, decode: Callable[[bytes], Any] = json.loads) -> bool:
         """Note one event's data (bytes, text or parsed); ``decode`` raises ``ValueError``.

@@ -5,20 +5,20 @@ library comes further than that. Times are seconds.
 
 Invariant: data only. A stream's reader looks at a completion as it passes and never keeps it.
 
-What is made for every request is a named tuple here and in the gateway: a frozen dataclass of eight
-fields was measured at 4.7 us to make, a tuple at 1.4.
+What is made for every request is a ``value`` here and a msgspec struct in the gateway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from controlplane.domain.classify.stream import StreamEvent, StreamProgress
+from controlplane.domain.value import value
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -64,7 +64,8 @@ class Fault:
     self_inflicted: bool = False
 
 
-class Context(NamedTuple):
+@value
+class Context:
     """Our side of the call: the client, what it already has, and whose time limit it was."""
 
     client_connected: bool = True
@@ -75,7 +76,8 @@ class Context(NamedTuple):
     provider_header_timeout_s: float | None = None
 
 
-class Observation(NamedTuple):
+@value
+class Observation:
     """Everything that is known of one attempt.
 
     ``status``: None without a response. ``body``: a parsed object, text, or None when it was not
@@ -87,7 +89,7 @@ class Observation(NamedTuple):
     now: datetime
     model: str = ""
     status: int | None = None
-    headers: Mapping[str, Any] = _NOTHING
+    headers: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     body: Any = None
     stream: Sequence[StreamEvent] | StreamProgress | None = None
     fault: Fault | None = None

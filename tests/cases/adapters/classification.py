@@ -71,7 +71,7 @@ def _event(event: dict[str, Any]) -> StreamEvent:
 
 
 def _context(context: dict[str, Any]) -> Context:
-    return Context(**{name: context[name] for name in Context._fields if name in context})
+    return Context(**{name: context[name] for name in Context.__match_args__ if name in context})
 
 
 def _fault(exception: dict[str, Any] | None) -> Fault | None:
