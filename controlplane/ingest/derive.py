@@ -31,11 +31,13 @@ MOST_TENANTS = 200
 OTHER = "(other)"
 
 _SQL = Path(__file__).parent / "sql"
-# Taken together by one transaction. An hour is work enough for one.
-_AT_ONCE = {"minute": 60, "hour": 1}
+# So many recent minutes are taken together. Of what is derived from raw rows, one is work enough
+# for a transaction: late events wait for its mark, and in ten seconds their gateway gives up.
+_AT_ONCE = 60
 # So many that fail in one run are no fault of theirs.
 _MOST_FAILING = 10
 _EVER = datetime.max.replace(tzinfo=UTC)
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
 _STEP = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _FIRST = "SELECT upto FROM rollup_watermark WHERE grain = %s"
 _MOVE = "UPDATE rollup_watermark SET upto = %s WHERE grain = %s AND upto < %s"
@@ -47,7 +49,8 @@ ON CONFLICT DO NOTHING
 """
 _TAKE = """
 DELETE FROM rollup_dirty WHERE (grain, at) IN (
-    SELECT grain, at FROM rollup_dirty WHERE grain = %s AND at < %s AND at <> ALL(%s)
+    SELECT grain, at FROM rollup_dirty
+    WHERE grain = %s AND at >= %s AND at < %s AND at <> ALL(%s)
     ORDER BY at DESC LIMIT %s FOR UPDATE SKIP LOCKED)
 RETURNING at
 """
@@ -151,13 +154,14 @@ def _derive_all(
     most: int | None = None,
 ) -> int:
     """Derive until nothing is left, or about ``most`` are done. Adds to ``faults``."""
-    count, at_once = 0, _AT_ONCE[grain]
+    count = 0
+    since, at_once = (now - MINUTES_KEPT, _AT_ONCE) if grain == "minute" else (_BEGINNING, 1)
     failing: list[datetime] = []
     while (most is None or count < most) and len(failing) < _MOST_FAILING:
         taken: list[datetime] = []
         try:
             with conn.transaction():
-                rows = conn.execute(_TAKE, (grain, before, failing, at_once)).fetchall()
+                rows = conn.execute(_TAKE, (grain, since, before, failing, at_once)).fetchall()
                 taken += [row[0] for row in rows]
                 _derive_taken(conn, grain, taken, now)
         except Exception as error:
@@ -170,8 +174,10 @@ def _derive_all(
             faults.append(error)
             failing += taken
             continue
-        if not taken:
+        if not taken and since == _BEGINNING:
             break
+        if not taken:
+            since, at_once = _BEGINNING, 1
         count += len(taken)
     return count
 

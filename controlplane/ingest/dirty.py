@@ -28,7 +28,7 @@ _SHARE = f"SELECT pg_advisory_xact_lock_shared({LOCK})"
 # An update and no "do nothing": it holds the mark until commit, so that the job waits for us.
 _MARK = """
 INSERT INTO rollup_dirty AS d (grain, at)
-SELECT grain, at FROM unnest(%s::text[], %s::timestamptz[]) AS m(grain, at) ORDER BY grain, at
+SELECT %s, at FROM unnest(%s::timestamptz[]) AS m(at) ORDER BY at
 ON CONFLICT (grain, at) DO UPDATE SET at = EXCLUDED.at
 """
 # By the reach of derive_hour.sql: a request's attempts lie up to a day before its end, a task's up
@@ -88,8 +88,17 @@ def found_in(new: Tables, marks: Watermarks) -> Found:
     return found
 
 
-async def mark(conn: AsyncConnection, found: Found) -> None:
-    """Mark it, and what must be asked for, once the tasks of the new events are folded."""
+async def mark_minutes(conn: AsyncConnection, found: Found) -> None:
+    """Mark the minutes, also in a pipeline, before anything is added to them.
+
+    The job that derives holds a minute's mark and then takes its sums. Who held the sums and then
+    asked for the mark would wait for it in a circle.
+    """
+    await _mark(conn, "minute", found.minutes)
+
+
+async def mark_hours(conn: AsyncConnection, found: Found) -> None:
+    """Mark the hours, and those that must be asked for, once the tasks of the events are folded."""
     marks = found.marks
     if found.tasks:
         gateways, tenants, tasks = (list(column) for column in zip(*found.tasks, strict=True))
@@ -106,10 +115,12 @@ async def mark(conn: AsyncConnection, found: Found) -> None:
         reach = {"oldest": found.oldest - _LONGEST_REQUEST, "before": marks.hour}
         for (at,) in await (await conn.execute(_OF_REQUESTS, given | reach)).fetchall():
             found.add_hour(at)
-    rows = [("hour", at) for at in sorted(found.hours)]
-    rows += [("minute", at) for at in sorted(found.minutes)]
-    if rows:
-        await conn.execute(_MARK, [list(column) for column in zip(*rows, strict=True)])
+    await _mark(conn, "hour", found.hours)
+
+
+async def _mark(conn: AsyncConnection, grain: str, ats: set[datetime]) -> None:
+    if ats:
+        await conn.execute(_MARK, (grain, sorted(ats)))
 
 
 class Found:

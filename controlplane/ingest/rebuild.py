@@ -21,9 +21,10 @@ from controlplane.models.pool import named_sql
 _SQL = Path(__file__).parent / "sql"
 _HOUR = timedelta(hours=1)
 _ALL = 10_000_000
+# In the order of ingest: minutes, then hours.
 _MARK_DERIVED = """
 INSERT INTO rollup_dirty (grain, at)
-SELECT 'minute', minute FROM (
+SELECT 'minute' AS grain, minute AS at FROM (
     SELECT minute FROM rollup_minute WHERE minute >= %(begin)s AND minute < %(end)s
     UNION SELECT minute FROM rollup_circuit_minute WHERE minute >= %(begin)s AND minute < %(end)s
 ) AS minutes
@@ -33,6 +34,7 @@ SELECT 'hour', hour
 FROM generate_series(%(begin)s::timestamptz, %(end)s::timestamptz - interval '1 hour', '1 hour')
     AS hour
 WHERE hour < (SELECT upto FROM rollup_watermark WHERE grain = 'hour')
+ORDER BY grain DESC, at
 ON CONFLICT DO NOTHING
 """
 # Locked in this order, which is the one that ingest writes in.

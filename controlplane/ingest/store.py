@@ -1,8 +1,8 @@
 """The one transaction of a group of batches: receipts, events, what they change, commit.
 
 Invariant: locks are taken in one order by everybody: watermarks (shared), receipts, instances, rows
-of events by id, breakers, buckets, tasks, minutes, marks. A batch whose receipt was there changes
-nothing.
+of events by id, marks of minutes, breakers, buckets, tasks, minutes, marks of hours. A batch whose
+receipt was there changes nothing.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ async def _store_new(
     with named():
         async with conn.pipeline():
             await send_few(conn, tables, few_of(tables, way))
+            await dirty.mark_minutes(conn, found)
             folded = await fold(conn, appended.new, added)
             await receipts.move_on(conn, claimed, places)
             answers = _answers(claimed, places, appended)
@@ -116,7 +117,7 @@ async def _store_new(
                 ended = await conn.execute(end)
     if ended is None:
         await freeze(conn, folded)
-        await dirty.mark(conn, found)
+        await dirty.mark_hours(conn, found)
         for one, answer, _ in answers:
             await receipts.fill(conn, one, answer)
         await receipts.keep_letters(conn, letters)

@@ -1,13 +1,20 @@
 """A minute or an hour that cannot be derived holds up no other."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import connection
 from psycopg.errors import QueryCanceled
 
-from controlplane.ingest import derive
+from controlplane.domain.rollup import minute_of
+from controlplane.ingest import derive, dirty, rebuild
+from controlplane.models.pool import conninfo
+from tests.controlplane.ingest.batches import attempt, batch
+from tests.controlplane.ingest.conftest import Sender
 from workers.recorded import postgres
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,3 +94,79 @@ def test_a_fault_of_everything_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> 
         derive.derive(postgres(), NOW)
     assert len(tried) == derive._MOST_FAILING
     assert marked("hour") == set(hours)
+
+
+async def waits(what: str) -> None:
+    """Until a session waits for a lock with a statement like that."""
+    blocked = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE query LIKE %s AND wait_event_type = 'Lock' AND pid <> pg_backend_pid()"""
+    async with await psycopg.AsyncConnection.connect(conninfo(), autocommit=True) as conn:
+        for _ in range(20_000):
+            if await (await conn.execute(blocked, [what])).fetchone() != (0,):
+                return
+    raise TimeoutError(what)
+
+
+async def test_a_late_event_and_the_job_never_wait_in_a_circle(sender: Sender) -> None:
+    """The job takes a minute's mark and then its sums; whoever adds must do the same."""
+    late = minute_of(NOW - timedelta(days=3))
+    await sender.send(batch(attempt(late), seq=1))
+    async with await psycopg.AsyncConnection.connect(conninfo()) as held:
+        await held.execute("SELECT FROM rollup_minute WHERE minute = %s FOR UPDATE", [late])
+        adding = asyncio.create_task(sender.send(batch(attempt(late), seq=2)))
+        await waits("%INSERT INTO rollup_minute AS%")
+
+        def derive_now() -> derive.Derived:
+            with psycopg.connect(conninfo(), autocommit=True) as conn:
+                conn.execute("SET lock_timeout = '100ms'")
+                return derive.derive(conn, NOW)
+
+        # The mark is the batch's now, which holds it until it is committed: nothing to wait for.
+        assert (await asyncio.to_thread(derive_now)).minutes == 0
+        await held.rollback()
+        assert (await adding)["stored"] == 1
+    assert await sync_to_async(marked)("minute") == {late}
+    assert (await asyncio.to_thread(derive_now)).minutes == 1
+
+
+async def test_a_rebuild_and_a_late_event_mark_in_one_order(sender: Sender) -> None:
+    hour = NOW.replace(minute=0) - timedelta(days=3)
+    late = [hour + n * timedelta(minutes=1) for n in range(60)]
+    await sender.send(batch(*(attempt(at) for at in late), seq=1))
+    await asyncio.to_thread(derive_all)
+    async with (
+        await psycopg.AsyncConnection.connect(conninfo()) as one,
+        await psycopg.AsyncConnection.connect(conninfo(), autocommit=True) as other,
+    ):
+        await dirty._mark(one, "minute", {late[0]})
+        given = {"begin": hour, "end": hour + HOUR}
+        marking = asyncio.create_task(other.execute(rebuild._MARK_DERIVED, given))
+        await waits("%INSERT INTO rollup_dirty%")
+        await one.execute("SET lock_timeout = '100ms'")
+        await dirty._mark(one, "minute", set(late))
+        await dirty._mark(one, "hour", {hour})
+        await one.commit()
+        await marking
+
+
+def derive_all() -> None:
+    with psycopg.connect(conninfo(), autocommit=True) as conn:
+        derive.derive(conn, NOW)
+
+
+def test_a_minute_from_raw_events_is_derived_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its late events wait for the transaction that has its mark."""
+    recent = [NOW - n * timedelta(minutes=1) for n in (60, 61, 62)]
+    old = [NOW - timedelta(days=3) - n * timedelta(minutes=1) for n in (0, 1, 2)]
+    taken: list[list[datetime]] = []
+    real = derive._derive_minutes
+
+    def noted(conn: Any, minutes: list[datetime], now: datetime) -> None:
+        taken.append(sorted(minutes, reverse=True))
+        real(conn, minutes, now)
+
+    mark("minute", recent + old)
+    monkeypatch.setattr(derive, "_derive_minutes", noted)
+    assert derive.derive(postgres(), NOW).minutes == 6
+    assert taken == [recent, *([one] for one in old)]
