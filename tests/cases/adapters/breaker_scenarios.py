@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
 from controlplane.domain.breaker import Breaker, BreakerPolicy, Mode, Outcome, Permit, State
 from controlplane.domain.budget import BudgetPolicy, Level
 from controlplane.domain.budgets import Budgets
+from controlplane.domain.classify import Observation, classify
 from controlplane.domain.classify.lookup import BY_STATUS
 from controlplane.domain.classify.rules import RULES
 from controlplane.domain.gate import Refusal
@@ -26,7 +28,13 @@ MODES = {
     Mode.FORCE_OPEN: "forced_open",
     Mode.FORCE_CLOSED: "forced_closed",
 }
-FORCE = {"open": Mode.FORCE_OPEN, "closed": Mode.FORCE_CLOSED, "observe": Mode.OBSERVE_ONLY}
+FORCE = {
+    "open": Mode.FORCE_OPEN,
+    "closed": Mode.FORCE_CLOSED,
+    "observe": Mode.OBSERVE_ONLY,
+    "observe_only": Mode.OBSERVE_ONLY,
+    "auto": Mode.AUTO,
+}
 OUTCOMES = {
     "success": Outcome.SUCCESS,
     "failure": Outcome.FAILURE,
@@ -45,6 +53,13 @@ ALIASES = {
     "bad_request": "invalid_request",
     "content_policy": "content_filtered",
     "failure": "server_error",
+    "authentication": "auth",
+    "unauthorized": "auth",
+    "forbidden": "permission",
+    "quota": "quota_exhausted",
+    "network": "connect",
+    "connection_error": "connect",
+    "cancelled": "client_cancelled",
 }
 
 
@@ -59,9 +74,15 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     return {"after": after, "final_state": last}
 
 
-def exact(number: float) -> Any:
-    """A number of a case, for product code that is typed for floats."""
+def exact(number: float | str) -> Any:
+    """A number of a case (a fraction may be text: ``1/3``), for code that is typed for floats."""
     return Fraction(str(number))
+
+
+def per_mille(ratio: float | str) -> Any:
+    """A ratio in thousandths, as whole as it is: a third is no whole number of them."""
+    thousandths = exact(ratio) * 1000
+    return int(thousandths) if thousandths.denominator == 1 else thousandths
 
 
 def breaker_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
@@ -79,13 +100,15 @@ def breaker_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
                 answer = breaker.admit(t)
                 result["allowed"] = not isinstance(answer, Refusal)
                 if not isinstance(answer, Refusal):
-                    permits[args["call"]] = answer
+                    permits[args.get("call", "")] = answer
             case "success" | "failure" | "cancel" | "ignore":
-                if args["call"] in permits:
-                    breaker.record(permits[args["call"]], OUTCOMES[op], t)
+                if args.get("call", "") in permits:
+                    breaker.record(permits[args.get("call", "")], OUTCOMES[op], t)
             case "force":
                 ttl = args.get("ttl_s")
-                override = (FORCE[args["to"]], None if ttl is None else t + exact(ttl))
+                wanted = next(args[name] for name in ("to", "mode", "state") if name in args)
+                mode = FORCE[wanted.removeprefix("forced_").removeprefix("force_")]
+                override = (mode, None if ttl is None else t + exact(ttl))
                 breaker.set_mode(override[0], t, override[1])
             case "clear_force":
                 override = (Mode.AUTO, None)
@@ -111,7 +134,7 @@ def breaker_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
 def breaker_policy(config: dict[str, Any]) -> BreakerPolicy:
     """The case's settings, all of them, as a policy."""
     consecutive = config.pop("consecutive", None)
-    by_ratio = round(config.pop("threshold", 0.5) * 1000)
+    by_ratio = per_mille(config.pop("threshold", 0.5))
     open_s = exact(config.pop("open_s", 30))
     window_s = config.pop("window_s", None)
     policy = BreakerPolicy(
@@ -134,7 +157,7 @@ def breaker_policy(config: dict[str, Any]) -> BreakerPolicy:
 
 def cooldown_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
     """Script ``cooldown``: the rest of each target after a rate limit."""
-    default_s = exact(config.pop("default_cooldown_s"))
+    default_s = exact(config.pop("default_cooldown_s", 30))
     refuse_leftovers(config)
     rests: dict[str, Rest] = {}
 
@@ -145,7 +168,10 @@ def cooldown_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
                 hint = args.get("retry_after_s")
                 rest.extend(t, default_s if hint is None else exact(hint), "rate_limited")
                 return {}
-            case "available":
+            case "available" | "observe":
+                return {"available": rest.available(t)}
+            case "success":
+                # A call that went well before the rest ends does not end it.
                 return {"available": rest.available(t)}
         raise ValueError(f"unknown operation {op!r}")
 
@@ -186,15 +212,28 @@ def verdict_for(reason: str, retry_after_s: float | None) -> Verdict:
     reason = ALIASES.get(reason, reason)
     if status := re.fullmatch(r"(?:http_?)?([345]\d\d)", reason):
         reason = BY_STATUS.get(int(status[1]), "server_error")
+    if reason not in RULES:
+        reason = _by_code(reason)
     rule = RULES[reason]
     return Verdict(rule.kind, reason, rule.retryable, rule.counts, rule.scope, retry_after_s)
+
+
+def _by_code(code: str) -> str:
+    """What the classifier calls a provider's code. Raises ``KeyError`` for one unknown to it."""
+    body = {"error": {"code": code, "type": code}}
+    verdict = classify(
+        Observation("openai", datetime(2026, 1, 1, tzinfo=UTC), status=400, body=body)
+    )
+    if verdict.reason == "invalid_request":
+        raise KeyError(f"no reason is called {code!r}")
+    return verdict.reason
 
 
 def retry_budget_script(config: dict[str, Any]) -> Callable[..., dict[str, Any]]:
     """Script ``retry_budget``: one bucket; ``reserve`` is the floor of the whole window."""
     window_s = exact(config.pop("ttl_s"))
     policy = BudgetPolicy(
-        ratio_per_mille=int(exact(config.pop("ratio")) * 1000),
+        ratio_per_mille=per_mille(config.pop("ratio")),
         min_per_second=exact(config.pop("reserve", 0)) / window_s,
         window_seconds=window_s,
         burst=NO_BURST_LIMIT,

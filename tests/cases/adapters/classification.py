@@ -39,13 +39,26 @@ FAULTS = (
 )
 
 
+# Other words for where a call stood; what is written stands before the headers of the answer.
+PHASES = {
+    "dns": "resolving",
+    "connect": "connecting",
+    "handshake": "tls",
+    "pool": "pool_checkout",
+    "writing_body": "awaiting_headers",
+    "sending": "awaiting_headers",
+    "reading_headers": "awaiting_headers",
+    "streaming": "reading_body",
+}
+
+
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """The verdict on the case's input, field by field."""
     given = case["input"]
     stream = given.get("stream")
     verdict = classify(
         Observation(
-            provider=given["provider"],
+            provider=given.get("provider") or "",
             model=given.get("model") or "",
             now=NOW,
             status=given.get("status"),
@@ -78,8 +91,9 @@ def _fault(exception: dict[str, Any] | None) -> Fault | None:
     if exception is None:
         return None
     text = " ".join(str(exception.get(k) or "") for k in ("type", "message", "cause")).lower()
+    phase = exception.get("phase") or "awaiting_headers"
     return Fault(
-        Phase(exception["phase"]),
+        Phase(PHASES.get(phase, phase)),
         next((cause for pattern, cause in FAULTS if re.search(pattern, text)), Cause.OTHER),
         reused_connection=bool(exception.get("reused_connection")),
         request_bytes_acked=exception.get("request_bytes_acked"),

@@ -51,8 +51,9 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     """Tokens over the attempts of one request, each attempt counted once by its id."""
     given = case["input"]
     attempts: dict[str, dict[str, Any]] = {}
-    for attempt in given["attempts"]:
-        known = attempts.setdefault(attempt["attempt_id"], dict(attempt))
+    for place, attempt in enumerate(given["attempts"]):
+        # One without an id is one of its own.
+        known = attempts.setdefault(str(attempt.get("attempt_id", f"#{place}")), dict(attempt))
         known.update({name: value for name, value in attempt.items() if value is not None})
     counted = total(tokens_of(given["provider"], attempt) for attempt in attempts.values())
     costs = [cost_of(given, attempt) for attempt in attempts.values()]
