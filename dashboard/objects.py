@@ -50,20 +50,36 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What every object's page has beside its own parts."""
+class Conditions:
+    """The table of conditions; a column that no line fills is left out."""
 
-    kind: str
     conditions: list[Line]
-    events: list[Event]
-    yaml: str
-    cli: str
-    curl: str
 
     @property
     def looks(self) -> int:
         """How many conditions somebody should look at."""
         return sum(line.looks for line in self.conditions)
+
+    @property
+    def has_ages(self) -> bool:
+        """Whether it is known since when of any."""
+        return any(line.since for line in self.conditions)
+
+    @property
+    def has_generations(self) -> bool:
+        """Whether any is about a generation."""
+        return any(line.generation is not None for line in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Conditions):
+    """What every object's page has beside its own parts."""
+
+    kind: str
+    events: list[Event]
+    yaml: str
+    cli: str
+    curl: str
 
 
 def page(body: Mapping[str, Any], path: str, events: list[Event], site: str) -> Page:

@@ -44,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"gateway: {error}", file=sys.stderr)
         return 1
     host, port = listener.getsockname()[:2]
-    print(f"gateway {config.gateway.name}: http://{host}:{port}, {count} workers", flush=True)
+    serving = "1 worker" if count == 1 else f"{count} workers"
+    print(f"gateway {config.gateway.name}: http://{host}:{port}, {serving}", flush=True)
     run(supervise(config, text, listener, count))
     return 0
 

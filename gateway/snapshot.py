@@ -209,7 +209,7 @@ def check_shrink(received: Received, ours: InForce) -> None:
     if lost >= SHRINKS_BY and received.items * 2 < ours.items:
         raise SnapshotRefused(
             f"another epoch has {received.items} items where {ours.items} are in force;"
-            " say that it may shrink",
+            " if it may shrink, an admin says so: switchgear allow-shrink GATEWAY --reason …",
             (received.epoch, received.generation, received.hash),
             for_good=True,
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 from controlplane.cli.client import DIFFERS, OK, UNAVAILABLE, USAGE, Client, Failed, path_of
 from controlplane.cli.kinds import name_of
-from controlplane.cli.show import complain, dump, say
+from controlplane.cli.show import complain, dump, moment, say
 from controlplane.domain.circuit import parse_circuit
 from controlplane.domain.durations import duration
 from controlplane.domain.overrides import LIFETIMES, OverrideMode, in_words
@@ -253,16 +254,19 @@ def _dry(found: Any, options: argparse.Namespace) -> None:
         return
     would = found["dryRun"]
     spec = found["spec"]
-    say(f"would be {spec['mode']} until {spec['expiresAt']}")
+    say(f"would be {spec['mode']} until {moment(spec['expiresAt'])}")
     say(f"circuits: {', '.join(would['circuits']) or 'none known yet'}")
-    say(f"now: {would['callsPerSecond']} calls/s, £{would['gbpPerMinute']}/min")
+    say(f"now: {would['callsPerSecond']} calls/s, £{Decimal(would['gbpPerMinute']):.4f}/min")
     say(f"instances: {len(would['instances'])}")
     if would.get("needsApproval") and not options.break_glass:
         say("fleet-wide: another operator would have to approve it")
     for route in would["routes"]:
         say(f"route {route['name']}: left {', '.join(route['targetsLeft']) or 'nothing'}")
     if would["lastHealthy"] and not options.allow_last_healthy:
-        say(f"refused by {', '.join(would['lastHealthy'])}: it is their last healthy target")
+        refusing = ", ".join(would["lastHealthy"])
+        say(
+            f"refused by {refusing}: it is their last healthy target; --allow-last-healthy takes it"
+        )
 
 
 def selection(options: argparse.Namespace) -> dict[str, str]:

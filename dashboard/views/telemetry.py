@@ -1,4 +1,4 @@
-"""Lost telemetry: what is missing, dropped, unreadable, late or skewed, by instance.
+"""Telemetry: what is missing, dropped, unreadable, late or skewed, by instance.
 
 Invariant: it says what the API's ``/telemetry`` says, of the last 24 hours, and that nothing is
 missing only where nothing is. What an unreadable event held is for operators, as it is there.
@@ -39,7 +39,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     conditions = [] if name else _conditions()
     context = {
         "gateway": name,
-        "object": {"conditions": conditions} if conditions else None,
+        "object": objects.Conditions(conditions) if conditions else None,
         "troubled": any(line.looks for line in conditions),
         "database": None if name else background.database_bytes(),
         "lost": lost,

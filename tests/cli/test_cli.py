@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -230,6 +231,9 @@ def test_what_a_restart_would_not_begin_with_is_told_beside_in_sync(terminal: Te
 def test_a_dry_run_writes_nothing(terminal: Terminal) -> None:
     status, said = force(terminal, "--dry-run")
     assert (status, "would be ForceOpen" in said, "instances: 3" in said) == (0, True, True)
+    # A time and an amount as a person reads them: no millionths.
+    assert re.search(r"^would be ForceOpen until [-0-9]+T[0-9:]+Z$", said, re.M), said
+    assert re.search(r"^now: [0-9.]+ calls/s, £[0-9]+\.[0-9]{4}/min$", said, re.M), said
     assert not Override.objects.exists()
 
 

@@ -108,3 +108,12 @@ def test_the_wall_waits_for_a_batch_that_another_overtook(oncall: Client) -> Non
 def test_pages_lead_to_it(oncall: Client, losing: Instance) -> None:
     for page in ("/", "/gateways", "/gateways/chat-lhr"):
         assert 'href="/telemetry' in _text(oncall, page)
+
+
+def test_a_column_that_no_condition_fills_is_left_out(oncall: Client) -> None:
+    """While all is well every line said "– not kept" and "–"; an object's page has them filled."""
+    text = _text(oncall)
+    assert "<th>Condition</th>" in text
+    assert "Of generation" not in text
+    builders.retry_budget("patient")
+    assert "Of generation" in _text(oncall, "/budgets/patient")
