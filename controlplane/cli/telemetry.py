@@ -27,7 +27,7 @@ def get(client: Client, options: argparse.Namespace) -> int:
     else:
         table(conditions, _CONDITIONS)
         if found["items"]:
-            say("")
+            print(flush=True)
             table(found["items"], _LOST)
         else:
             say("nothing is missing of any instance")

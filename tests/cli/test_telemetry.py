@@ -5,6 +5,8 @@ import json
 import pytest
 from django.db import connection
 
+from controlplane.models import Instance
+from tests import builders
 from tests.cli.test_cli import Terminal, fleet, terminal  # noqa: F401
 from workers import tasks
 
@@ -35,3 +37,13 @@ def test_it_is_status_1_while_a_job_fails(terminal: Terminal) -> None:  # noqa: 
     finally:
         with connection.cursor() as cursor:
             cursor.execute("DELETE FROM background_job WHERE name = 'overrides.end_expired'")
+
+
+def test_the_two_tables_are_parted_by_an_empty_line(terminal: Terminal) -> None:  # noqa: F811
+    """A dash stood there, as for an empty cell."""
+    one = Instance.objects.earliest("id")
+    builders.gap(one, 2, 3, builders.ago(600))
+    _, said = terminal.run("get", "telemetry")
+    assert "LOST BATCHES" in said
+    assert "-" not in said.splitlines()
+    assert "" in said.splitlines()
