@@ -140,7 +140,7 @@ class Head:
     def _decision(self) -> str:
         sent = self.sent
         assert sent is not None
-        return "rerouted" if sent.rerouted else sent.role.value
+        return "rerouted" if sent.rerouted else sent.role._value_
 
     def own(self, decision: str) -> dict[str, str]:
         """What the gateway did."""

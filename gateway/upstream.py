@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
 import aiohttp
@@ -74,7 +74,8 @@ class Upstream:
     def __init__(self, config: Config) -> None:
         self.providers = {provider.name: provider for provider in config.providers}
         self._places: dict[tuple[str, str], _Place] = {}
-        self._in_flight: Counter[str] = Counter()
+        # No Counter: it is written to by way of Python.
+        self._in_flight: defaultdict[str, int] = defaultdict(int)
         self._certificates: Counter[str] = Counter()
         self._calls = 0
         self._connector: Connector | None = None
