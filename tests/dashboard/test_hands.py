@@ -133,6 +133,9 @@ def test_a_refused_item_is_the_loudest_line_with_its_reason_and_field(
     assert strip["rejected"] == "Rejected: 2 instances refuse what they are told."
     said = "chat/host-a/0 and 1 more refuse Policy chat: OutOfRange at open_seconds: 9"
     assert strip["rejected_note"] == said
+    for page in ("/gateways", f"/gateways/{one.gateway.name}"):
+        told = oncall.get(page).content.decode()
+        assert "Policy chat: OutOfRange at open_seconds: 9" in told
     assert said in oncall.get("/").content.decode()
     assert "OutOfRange at open_seconds" in oncall.get("/gateways").content.decode()
 
