@@ -179,12 +179,20 @@ async def _store_without_bad(
         if isolate.passes(fault):
             raise fault
         log.warning("batch %s is parted", _named(waiting), exc_info=fault)
-        kept = await isolate.Sieve(waiting.arrived.batch, store_part).run(fault)
+        arrived = waiting.arrived
+        kept = await isolate.Sieve(arrived.gateway_id, arrived.batch, store_part).run(fault)
         prepared, said = await store_part(kept, keep=True)
     except InstanceGone as error:
         # Its gateway was deleted, with all that this process remembers of it.
         forget_circuits()
         fail([waiting], _deleted(error))
+        return False
+    except isolate.Unfinished as error:
+        log.warning("batch %s is to come again: %s", _named(waiting), error)
+        fail(
+            [waiting],
+            _busy("Events of this batch cannot be stored; which is not known yet.", 1, error),
+        )
         return False
     except Exception as error:
         if isolate.passes(error) and not isinstance(error, NoPartition):
