@@ -35,12 +35,14 @@ venv-dev:
 # where the environment forbids bytecode, each would compile all of it (a third of a runner's start).
 PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 
-# What needs no whole product; `e2e` starts the product as real processes, again and again.
+# What needs no whole product; `e2e` starts the product as real processes, again and again, and runs
+# the cases that take a browser of their own.
 test: venv-dev
 	$(PYTEST) -n $(RUNNERS) --dist loadfile --no-loadscope-reorder -m "not e2e" $(ARGS)
 
 e2e: venv-dev
 	$(PYTEST) -m e2e $(ARGS)
+	$(PYTEST) tests/cases/test_cases.py --cases tests/e2e/cases
 
 check: venv-dev
 	$(VENV)/bin/ruff check .

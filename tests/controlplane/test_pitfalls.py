@@ -154,7 +154,7 @@ async def test_pitfall_07_a_wedged_half_open_is_named_with_its_age(token: str) -
     assert (breaker["stuck"], breaker["cause"], breaker["number"]) == (True, "Stuck", 4)
     assert breaker["since"].startswith(AT[:-1])
     [card] = (await sync_to_async(board)()).cards.values()
-    assert (card["why_strong"], card["kind"]) == ("Stuck", "card")
+    assert (card["why_strong"], card["kind"]) == ("Stuck:", "card")
 
 
 async def test_pitfall_08_however_bad_it_looks_only_people_throw_breakers(token: str) -> None:
