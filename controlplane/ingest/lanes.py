@@ -21,7 +21,7 @@ from controlplane.models.pool import AWAY, pool
 
 LANES = 2
 # With less than this waiting, one lane alone makes larger groups at less cost (docs/benchmarks.md).
-_SECOND_LANE_EVENTS = 150
+_SECOND_LANE_EVENTS = 300
 # A group of so many events need not wait for more.
 _LARGE_EVENTS = 1000
 _LONGEST_GATHER_S = 0.02
