@@ -56,7 +56,9 @@ def _working(work: Work) -> Condition:
 
 def _derived(work: Work) -> Condition:
     job = work.job(DERIVE)
-    waiting = f"{work.minutes_waiting:,} minutes and {work.hours_waiting:,} hours wait"
+    waiting = (
+        f"{work.minutes_waiting:,} minutes and {work.hours_waiting:,} hours are to be done again"
+    )
     if job.failing_since is not None:
         words = (
             f"figures are not derived since {_at(job.failing_since)}: {job.error}; {waiting}, and"
@@ -67,14 +69,18 @@ def _derived(work: Work) -> Condition:
     since = job.succeeded_at or work.minute
     if work.at - since > (DERIVE_LATE if job.succeeded_at else NEVER_DERIVED):
         words = (
-            f"no run that derives figures has ended since {_at(since)}; {waiting}. See that worker"
-            " and beat run, and how long a run takes in the worker's log"
+            f"no run that derives figures has ended since {_at(since)}: minutes are derived up to"
+            f" {_at(work.minute)}, hours up to {_at(work.hour)}; {waiting}. See that worker and"
+            " beat run, and how long a run takes in the worker's log"
         )
         return Condition("FiguresDerived", "False", "Behind", words, since)
     if job.succeeded_at is None:
         return Condition("FiguresDerived", "Unknown", "NeverRun", "nothing was derived yet")
     return Condition(
-        "FiguresDerived", "True", "InTime", f"minutes up to {_at(work.minute)} are; {waiting}"
+        "FiguresDerived",
+        "True",
+        "InTime",
+        f"minutes are derived up to {_at(work.minute)}; {waiting}",
     )
 
 

@@ -56,9 +56,15 @@ def stage() -> Iterator[WebProcess]:
 
 
 def empty() -> None:
-    """No row of any scene; one operator, so that somebody can look."""
+    """No row of any scene; one operator, so that somebody can look.
+
+    The stage has no worker: its word is written here, as in a product that runs.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_EMPTY)
+        cursor.execute(
+            "INSERT INTO background_job (name, succeeded_at) VALUES ('telemetry.derive', now())"
+        )
     builders.product_person("oncall")
 
 
