@@ -93,6 +93,13 @@ def _money(wall: wall_rows.Wall, circuits: list[CircuitFacts]) -> Fields:
     unpriced = round(sum(rates.unpriced for rates in total))
     share = f" · {present.failure(float(wasted / cost))}" if cost else ""
     peak = wall.trail.peak
+    if peak and wasted > peak.wasted_gbp:
+        # The minute that ends now may be worse than every whole one.
+        past, at = "the most of the last hour", None
+    elif peak:
+        past, at = f"peak {present.money(peak.wasted_gbp)}/min at", iso(peak.minute)
+    else:
+        past, at = "none in the last hour", None
     return {
         "spend": present.money(cost) if known else present.NOT_KNOWN,
         "spend_note": (
@@ -105,10 +112,8 @@ def _money(wall: wall_rows.Wall, circuits: list[CircuitFacts]) -> Fields:
         "wasted": present.money(wasted) if known else present.NOT_KNOWN,
         "wasted_unit": f"/min{share}",
         "wasted_tone": "open" if wasted >= Decimal("0.1") else None,
-        "peak": f"peak {present.money(peak.wasted_gbp)}/min at"
-        if peak
-        else "none in the last hour",
-        "peak_at": iso(peak.minute) if peak else None,
+        "peak": past,
+        "peak_at": at,
     }
 
 

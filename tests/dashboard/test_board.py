@@ -7,10 +7,12 @@ from decimal import Decimal
 
 import pytest
 from django.db import connection
+from msgspec.structs import replace
 
 from controlplane.domain.breaker_policy import Cause
 from controlplane.models import Circuit, Instance
 from controlplane.reports import wall
+from controlplane.reports.wall_rows import Peak, Wall
 from dashboard.board import Board, compose, density
 from dashboard.cards import Fields, iso
 from dashboard.why import CAUSES, cause_words
@@ -328,3 +330,20 @@ def test_the_sick_are_counted_by_provider_each_a_link_to_it_alone() -> None:
     assert (titles["provider0"], titles["provider0_href"]) == ("openai 2", "/?q=provider%3Aopenai")
     assert (titles["provider1"], titles["provider1_href"]) == ("my own 1", "/?q=my+own")
     assert titles["provider2"] is None
+
+
+@pytest.mark.parametrize(
+    ("most", "words", "dated"),
+    [("4.25", "peak £4.25/min at", True), ("0.5", "the most of the last hour", False)],
+)
+def test_a_peak_is_never_less_than_what_is_wasted_now(most: str, words: str, dated: bool) -> None:
+    """The sliding minute may be worse than every whole one."""
+    [one, *_] = three_instances()
+    circuit = builders.circuit()
+    builders.circuit_state(one, circuit)
+    builders.rollup(one.gateway, circuit, attempts=9, wasted_gbp=Decimal(2))
+    found = wall.read()
+    assert found.trail.peak is not None
+    peak = Peak(found.trail.peak.minute, Decimal(most))
+    strip = compose(Wall(found.now, replace(found.trail, peak=peak))).strip
+    assert (strip["peak"], strip["peak_at"] is not None) == (words, dated)
