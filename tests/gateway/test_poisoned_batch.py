@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
-import pytest
 import pytest_asyncio
 from aiohttp import web
 
 from gateway.adoption import adopt
 from gateway.agent import Agent
-from gateway.config import ControlPlane as Settings
 from gateway.contact import Contact
 from gateway.outbox import Identity
 from gateway.report import MOST_BLAMED, Reporter, Sender
@@ -53,22 +51,6 @@ async def double() -> AsyncIterator[Choosy]:
     running = Choosy()
     async with serving(running):
         yield running
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def spool(tmp_path: Path, clock: FakeClock) -> Spool:
-    return Spool(tmp_path, 0, Identity(uuid4(), "host/0", "demo"), clock)
-
-
-@pytest_asyncio.fixture
-async def contact(double: Choosy) -> AsyncIterator[Contact]:
-    async with Contact(Settings(double.url, "the-token"), "demo") as open_contact:
-        yield open_contact
 
 
 def sender_of(contact: Contact, clock: FakeClock, spool: Spool) -> Sender:

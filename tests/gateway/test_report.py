@@ -3,17 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
-from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 
 from controlplane.wire.events import Receipt
-from gateway.config import ControlPlane as Settings
 from gateway.contact import Contact
-from gateway.outbox import Identity
 from gateway.report import Reporter, Sender
 from gateway.spool import Spool
 from tests.gateway.build import attempt
@@ -25,22 +21,6 @@ from tests.gateway.fake_clock import FakeClock, until
 async def double() -> AsyncIterator[ControlPlane]:
     async with serving(ControlPlane()) as running:
         yield running
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def spool(tmp_path: Path, clock: FakeClock) -> Spool:
-    return Spool(tmp_path, 0, Identity(uuid4(), "host/0", "demo"), clock)
-
-
-@pytest_asyncio.fixture
-async def contact(double: ControlPlane) -> AsyncIterator[Contact]:
-    async with Contact(Settings(double.url, "the-token"), "demo") as open_contact:
-        yield open_contact
 
 
 class Sending:
